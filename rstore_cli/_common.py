@@ -80,10 +80,10 @@ class Settings:
 
         if self.store is not None:
             demand_access(self.store, self.words)
-        found = replace(of_store(self.store, self.config), typed=self.named)
-        self.root = str(found.store_path_root_dir)
+        config = replace(of_store(self.store, self.config), typed=self.named)
+        self.root = str(config.store_path_root_dir)
         self._note_misread()
-        return found
+        return config
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class Settings:
 
 def settings_of(context: typer.Context) -> Settings:
     """The settings of this run, which begins now."""
-    found = context.find_root().obj
-    assert isinstance(found, Settings)
-    tell_of_compiling(quiet=found.quiet or found.json)
-    return found
+    settings = context.find_root().obj
+    assert isinstance(settings, Settings)
+    tell_of_compiling(quiet=settings.quiet or settings.json)
+    return settings

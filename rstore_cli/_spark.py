@@ -117,10 +117,10 @@ class SparkOptions:
         demand_packages()  # before a module of a job is imported: an old pyspark lacks what they import
         if jobs is not None:
             raise InvalidArgument("--jobs sets threads; with --spark use --master 'local[N]'")
-        found = None if split_bytes is None else parse_size(split_bytes, "--split-bytes")
-        if found is not None and found < 1:
+        size_given = None if split_bytes is None else parse_size(split_bytes, "--split-bytes")
+        if size_given is not None and size_given < 1:
             raise InvalidArgument("--split-bytes must be ≥ 1")
-        return cls(master, tuple(parse_conf(conf or []).items()), found)
+        return cls(master, tuple(parse_conf(conf or []).items()), size_given)
 
     def split_or(self, default: int) -> int:
         """`split_bytes` where it was given."""
@@ -134,10 +134,10 @@ def column_names(text: str | None) -> tuple[str, ...]:
 
 def topic_names(words: Sequence[str] | None) -> tuple[str, ...]:
     """The names of all --topic, each once. Raises InvalidArgument: --topic without a name."""
-    found = tuple(dict.fromkeys(name for word in words or () for one in word.split(",") if (name := one.strip())))
-    if words and not found:
+    names = tuple(dict.fromkeys(name for word in words or () for one in word.split(",") if (name := one.strip())))
+    if words and not names:
         raise InvalidArgument("--topic is empty", hint="for example --topic Orders,Payments")
-    return found
+    return names
 
 
 def damage_word(text: str, *known: str) -> str:

@@ -249,10 +249,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if _debug():
             raise
-        said = " ".join(str(error).split())
-        text = f"{type(error).__name__}: {said} (a bug in rstore: RSTORE_DEBUG=1 shows the traceback)"
+        reason = " ".join(str(error).split())
+        text = f"{type(error).__name__}: {reason} (a bug in rstore: RSTORE_DEBUG=1 shows the traceback)"
         if isinstance(error, OSError):
-            text = f"{(error.strerror or said).lower()}{f': {error.filename}' if error.filename else ''}"
+            text = f"{(error.strerror or reason).lower()}{f': {error.filename}' if error.filename else ''}"
         return _report(settings, "io" if isinstance(error, OSError) else "internal", text, ENVIRONMENT)
     return code
 
@@ -316,13 +316,13 @@ def _report(
                 known["next"] = error.next.to_json()
             print(json.dumps({**(settings.refused_plan or {}), "error": known}))
         sys.stdout.flush()
-        said = [line if hint is None else f"{line} ({hint})"]
+        lines = [line if hint is None else f"{line} ({hint})"]
         if error is not None:
-            said = error_lines(error, root=settings.root, planned=settings.refused_plan is not None)
-        said[0] = f"rstore: {said[0]}"
+            lines = error_lines(error, root=settings.root, planned=settings.refused_plan is not None)
+        lines[0] = f"rstore: {lines[0]}"
         room = width(sys.stderr)
         text = "\n".join(
-            part for one in said for part in told(for_store(settings.named, " ".join(one.split("\n"))), room)
+            part for one in lines for part in told(for_store(settings.named, " ".join(one.split("\n"))), room)
         )
         if takes_colour(sys.stderr):
             text = text.replace("rstore:", paint("rstore:", "red"), 1)

@@ -66,15 +66,17 @@ def rows(before: Sequence[str], current: str) -> Iterator[Row]:
     elif current.startswith("--") and sign and not line.only_arguments:
         for param in params:
             if option in param.opts and _takes_value(param):
-                yield from ((kind, f"{option}={one}", said) for kind, one, said in _values(line, param, value))
+                yield from ((kind, f"{option}={one}", meaning) for kind, one, meaning in _values(line, param, value))
     elif current.startswith("-") and not line.only_arguments:
         yield from _options(line, current)
     elif (inner := _inner(line.command)) is not None:
-        yield from (("plain", name, said) for name, said in inner.items() if name.startswith(current))
+        yield from (("plain", name, meaning) for name, meaning in inner.items() if name.startswith(current))
     else:
-        found = [param for param in params if param.param_type_name == "argument"]
+        arguments = [param for param in params if param.param_type_name == "argument"]
         at = len(line.arguments)
-        wanted = found[at] if at < len(found) else found[-1] if found and found[-1].nargs == -1 else None
+        wanted = (
+            arguments[at] if at < len(arguments) else arguments[-1] if arguments and arguments[-1].nargs == -1 else None
+        )
         if wanted is not None:
             yield from _values(line, wanted, current)
 
@@ -89,13 +91,13 @@ def _unquoted(word: str) -> str:
 
 def _joined(words: Sequence[str]) -> list[str]:
     """bash takes --store=/data for three words: they are one again."""
-    found: list[str] = []
+    joined: list[str] = []
     for word in words:
-        if found and found[-1].startswith("--") and (word == "=" or found[-1].endswith("=")):
-            found[-1] += word
+        if joined and joined[-1].startswith("--") and (word == "=" or joined[-1].endswith("=")):
+            joined[-1] += word
         else:
-            found.append(word)
-    return found
+            joined.append(word)
+    return joined
 
 
 def _read(words: Sequence[str]) -> _Line | None:
@@ -160,8 +162,8 @@ def _options(line: _Line, current: str) -> Iterator[Row]:
     for param in line.command.params:
         if param.param_type_name != "option" or param.hidden or (line.seen & set(param.opts) and not param.multiple):
             continue
-        said = " ".join((param.help or "").split())
-        yield from (("plain", one, said) for one in param.opts if one.startswith(current))
+        meaning = " ".join((param.help or "").split())
+        yield from (("plain", one, meaning) for one in param.opts if one.startswith(current))
     yield from (("plain", one, "Show the help.") for one in ("-h", "--help") if one.startswith(current))
 
 
@@ -173,7 +175,7 @@ def _values(line: _Line, param: Any, current: str) -> Iterator[Row]:
     elif param.name in _NAMES:
         from rstore_cli.store_names import StoreNames
 
-        found = StoreNames(line.store, line.config, line.arguments)
-        yield from (("plain", name, "") for name in getattr(found, _NAMES[param.name]) if name.startswith(current))
+        names = StoreNames(line.store, line.config, line.arguments)
+        yield from (("plain", name, "") for name in getattr(names, _NAMES[param.name]) if name.startswith(current))
     elif metavar in _PATHS:
         yield _PATHS[metavar], current, ""

@@ -22,10 +22,10 @@ WORK_S = 600.0
 class DaemonError(RStoreError):
     """What went wrong in the daemon, as it tells it."""
 
-    def __init__(self, said: dict[str, Any]) -> None:
-        super().__init__(said["message"], path=said["path"], offset=said["offset"], hint=said["hint"])
-        self.code = said["code"]  # type: ignore[misc]
-        self.exit_code = said["exit"]  # type: ignore[misc]
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(answer["message"], path=answer["path"], offset=answer["offset"], hint=answer["hint"])
+        self.code = answer["code"]  # type: ignore[misc]
+        self.exit_code = answer["exit"]  # type: ignore[misc]
 
 
 class DaemonConnection:
@@ -44,14 +44,14 @@ class DaemonConnection:
         Raises:
             DaemonError. StorageError: it may not be asked, or does not answer.
         """
-        found = local_socket.connect_to(self._path, wait_s)
-        if found is None:
+        connected = local_socket.connect_to(self._path, wait_s)
+        if connected is None:
             return None
-        connection = _Connection(found)
+        connection = _Connection(connected)
         try:
             connection.request(method, path, None if body is None else json.dumps(body))
             answer = connection.getresponse()
-            said = json.loads(answer.read())
+            value = json.loads(answer.read())
         except TimeoutError:
             raise StorageError(f"the daemon did not answer within {wait_s:g} s", path=self._path) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -60,9 +60,9 @@ class DaemonConnection:
             ) from None
         finally:
             connection.close()
-        if isinstance(said, dict) and "error" in said:
-            raise DaemonError(said["error"])
-        return said
+        if isinstance(value, dict) and "error" in value:
+            raise DaemonError(value["error"])
+        return value
 
 
 class ExpiringDaemon:

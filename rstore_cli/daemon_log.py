@@ -76,8 +76,8 @@ class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line; what clients have said in it can't harm a terminal."""
         extra = ", ".join(f"{name}={value}" for name, value in vars(record).items() if name not in _OWN)
-        said = printable(record.getMessage() + (f" ({extra})" if extra else ""))
-        line = f"{self.formatTime(record)} {record.levelname} {said}"
+        text = printable(record.getMessage() + (f" ({extra})" if extra else ""))
+        line = f"{self.formatTime(record)} {record.levelname} {text}"
         return line if not record.exc_info else f"{line}\n{self.formatException(record.exc_info)}"
 
 

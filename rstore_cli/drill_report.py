@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from engine.drill.result import DrillReport, DrillResult
 
 
-def markdown(found: DrillReport) -> str:
+def markdown(drilled: DrillReport) -> str:
     """The document."""
-    return "\n".join(_lines(found)) + "\n"
+    return "\n".join(_lines(drilled)) + "\n"
 
 
-def _lines(found: DrillReport) -> Iterator[str]:
-    told = found.to_json()
+def _lines(drilled: DrillReport) -> Iterator[str]:
+    told = drilled.to_json()
     tried = told["interruptions"]
-    how = "every one" if found.thorough else f"{found.sample} a step" if found.sample else "as the scripts say"
+    how = "every one" if drilled.thorough else f"{drilled.sample} a step" if drilled.sample else "as the scripts say"
     yield "# Drills of rstore"
     yield ""
     yield f"{time.strftime('%Y-%m-%d %H:%M:%S %z')}, {platform.node()}, {platform.system()} {platform.release()}, "
@@ -29,18 +29,18 @@ def _lines(found: DrillReport) -> Iterator[str]:
     yield ""
     yield f"- {told['passed']} passed, {told['failed']} failed, {told['notRun']} not run"
     yield f"- interruptions tried: {tried['tried']} of {tried['of']} ({how})"
-    yield f"- {found.seconds:.0f} seconds"
-    if found.original is not None:
-        state = "unchanged" if found.original.untouched else "CHANGED"
-        yield f"- the store `{_cell(found.original.path)}` is {state}: SHA-256 over every path, byte and time"
-        yield f"  before `{found.original.before}`, after `{found.original.after}`"
+    yield f"- {drilled.seconds:.0f} seconds"
+    if drilled.original is not None:
+        state = "unchanged" if drilled.original.untouched else "CHANGED"
+        yield f"- the store `{_cell(drilled.original.path)}` is {state}: SHA-256 over every path, byte and time"
+        yield f"  before `{drilled.original.before}`, after `{drilled.original.after}`"
     yield ""
     yield "| drill | verdict | interrupted | judged | seconds |"
     yield "|---|---|---:|---:|---:|"
-    for one in found.drills:
+    for one in drilled.drills:
         interrupted = f"{one.tried} of {one.of}" if one.of else "-"
         yield f"| {one.name} | {one.verdict} | {interrupted} | {one.judged} | {one.seconds:.1f} |"
-    for one in found.drills:
+    for one in drilled.drills:
         yield ""
         yield from _drill(one)
 

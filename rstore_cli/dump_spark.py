@@ -97,11 +97,11 @@ def lines(
         held: list[LogRow] = []
         tail: list[Damage] = []
         last: Split | None = None
-        for split, found in zip(splits, answers, strict=True):
+        for split, pieces in zip(splits, answers, strict=True):
             if last is not None and last.segment.end < split.segment.offset:
                 held.append(_gap(last, split))
             last = split
-            for piece in found:
+            for piece in pieces:
                 if isinstance(piece, Damage):
                     reason = piece.reason.value
                     held.append(LogRow(DAMAGE, piece.offset, piece.length, piece.segment.path, reason=reason))
@@ -125,18 +125,18 @@ def _pieces(split: Split, form: Form) -> list[Piece]:
     """A split's pieces, made on an executor."""
     with carried(), open_log(split, Disk()) as log:
         made = form.messages()
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for event in events(split, log):
             match event:
                 case RecordBatch():
-                    found.append("")  # something sound, whether it is asked for or not
-                    found += made(event)
+                    pieces.append("")  # something sound, whether it is asked for or not
+                    pieces += made(event)
                 case Damage():
-                    found.append(event)
+                    pieces.append(event)
                 case _:
                     wanted = form.topic is None
-                    found.append(form.row(LogRow(BLANK, event.offset, event.length)) if wanted else "")
-        return found
+                    pieces.append(form.row(LogRow(BLANK, event.offset, event.length)) if wanted else "")
+        return pieces
 
 
 def _texts(batch: RecordBatch, topic: bytes | None, *, redact: bool) -> Iterator[str]:

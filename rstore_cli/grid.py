@@ -111,13 +111,13 @@ def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[in
     """The widths, the widest made narrower first and none below its least; None where they can't fit."""
     if _total(least) > room:
         return None
-    found = list(widths)
-    while (more := _total(found) - room) > 0:
-        wide = [i for i in range(len(found)) if found[i] > least[i]]
-        widest = max(wide, key=lambda i: found[i])
-        second = max((found[i] for i in wide if found[i] < found[widest]), default=0)
-        found[widest] = max(least[widest], found[widest] - more, second - 1 if second else 0)
-    return found
+    narrowed = list(widths)
+    while (more := _total(narrowed) - room) > 0:
+        wide = [i for i in range(len(narrowed)) if narrowed[i] > least[i]]
+        widest = max(wide, key=lambda i: narrowed[i])
+        second = max((narrowed[i] for i in wide if narrowed[i] < narrowed[widest]), default=0)
+        narrowed[widest] = max(least[widest], narrowed[widest] - more, second - 1 if second else 0)
+    return narrowed
 
 
 def _broken(cell: str, width: int) -> list[str]:

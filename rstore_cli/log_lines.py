@@ -44,8 +44,8 @@ class LogLines:
                 continue
             head = V4_HEAD.unpack_from(buffer, at)
             if flags & _V6 or head[1] != MESSAGE_MAGIC:
-                found = to_json(message.decode(batch.record(i)), place=base + at, redact=self._redact)
-                yield self._json({"kind": self._kind, **found}) + "\n"
+                line = to_json(message.decode(batch.record(i)), place=base + at, redact=self._redact)
+                yield self._json({"kind": self._kind, **line}) + "\n"
                 continue
             (total, _, crc, queue, flag, queue_offset, stored_at, _, born, born_host, stored, store_host, again,
              prepared, _) = head  # fmt: skip

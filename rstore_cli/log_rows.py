@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def row_line(row: LogRow, encode: Callable[[Any], str]) -> str:
     """A blank or damage as a line of JSON, with its end."""
-    found: dict[str, Any] = {"kind": row.kind, "physicalOffset": row.offset, "length": row.length}
+    line: dict[str, Any] = {"kind": row.kind, "physicalOffset": row.offset, "length": row.length}
     if row.reason is not None:
-        found |= {"reason": row.reason, "file": file_name(row.path)}
-    return encode(found) + "\n"
+        line |= {"reason": row.reason, "file": file_name(row.path)}
+    return encode(line) + "\n"
 
 
 def row_text(row: LogRow, *, redact: bool) -> str:

@@ -38,8 +38,8 @@ _PLACES = {"bash": "bash-completion/completions/rstore", "zsh": "zsh/site-functi
 
 def pages(version: str) -> dict[str, str]:
     """Every page by its file name, in roff (man macros)."""
-    found = {"rstore.1": _program(version)}
-    return found | {f"rstore-{name}.1": _command(name, version) for name in COMMANDS}
+    program = {"rstore.1": _program(version)}
+    return program | {f"rstore-{name}.1": _command(name, version) for name in COMMANDS}
 
 
 def write(place: Path, version: str) -> list[tuple[str, list[str]]]:
@@ -66,11 +66,11 @@ def _program(version: str) -> str:
         *_text(root.help),
         ".SH COMMANDS",
     ]  # fmt: skip
-    for name, said in COMMANDS.items():
-        lines += [".TP", rf".BR rstore\-{_plain(name)} (1)", *_text(said)]
+    for name, meaning in COMMANDS.items():
+        lines += [".TP", rf".BR rstore\-{_plain(name)} (1)", *_text(meaning)]
     lines += [".SH OPTIONS", *_options(root, root.params)]
     lines += [".SH ENVIRONMENT", *_listed(_VARIABLES)]
-    lines += [".SH EXIT STATUS", *_listed({str(code): said for code, said in EXITS.items()})]
+    lines += [".SH EXIT STATUS", *_listed({str(code): meaning for code, meaning in EXITS.items()})]
     return "\n".join(lines) + "\n"
 
 
@@ -88,7 +88,7 @@ def _command(name: str, version: str) -> str:
         lines += _parameters(command, ".SH")
     common = [param for param in command.params if param.name in _COMMON]
     lines += [".SH COMMON OPTIONS", *_options(command, common), ".SH EXIT STATUS"]
-    lines += _listed({str(code): said for code, said in EXITS.items()})
+    lines += _listed({str(code): meaning for code, meaning in EXITS.items()})
     lines += [".SH SEE ALSO", r".BR rstore (1)"]
     return "\n".join(lines) + "\n"
 
@@ -133,10 +133,10 @@ def _options(command: Any, params: list[Any]) -> Iterator[str]:
 
 
 def _listed(entries: dict[str, str]) -> Iterator[str]:
-    for name, said in entries.items():
+    for name, meaning in entries.items():
         yield ".TP"
         yield rf"\fB{_plain(name)}\fR"
-        yield from _text(said)
+        yield from _text(meaning)
 
 
 def _text(text: str | None) -> Iterator[str]:

@@ -21,7 +21,7 @@ def to_json(
 ) -> dict[str, Any]:
     """The JSON of CLI.md "Messages". `place`: where the record lies, when its own field may be wrong."""
     offset = message.physical_offset if place is None else place
-    found: dict[str, Any] = {
+    row: dict[str, Any] = {
         "msgId": make_msg_id(message.store_host, offset),
         "topic": message.topic,
         "queueId": message.queue_id,
@@ -41,18 +41,18 @@ def to_json(
         "bodyLength": len(message.body),
     }
     if offset != message.physical_offset:
-        found["storedPhysicalOffset"] = message.physical_offset
+        row["storedPhysicalOffset"] = message.physical_offset
     if redact:
-        return found
+        return row
     plain = inflate(message) if decompress else None
     if plain is not None:
-        found["decompressedLength"] = len(plain)
+        row["decompressedLength"] = len(plain)
     text = None if plain is None and is_compressed(message) else _text(message.body if plain is None else plain)
     if text is not None:
-        found["body"] = text
+        row["body"] = text
     else:
-        found["bodyBase64"] = base64.b64encode(message.body if plain is None else plain).decode()
-    return found
+        row["bodyBase64"] = base64.b64encode(message.body if plain is None else plain).decode()
+    return row
 
 
 def is_compressed(message: StoredMessage) -> bool:
@@ -74,13 +74,13 @@ def _text(body: bytes) -> str | None:
 
 def to_text(message: StoredMessage, *, redact: bool = False, decompress: bool = False, limit: int = 200) -> list[str]:
     """A few lines for people."""
-    found = message.properties
+    properties = message.properties
     head = (
         f"{printable(message.topic)}/{message.queue_id} at {message.queue_offset}  "
         f"stored {moment(message.store_timestamp)}  log {message.physical_offset} ({size(message.total_size)})"
     )
     lines = [head, f"  id {message.msg_id}"]
-    shown = "  ".join(f"{printable(k)}={printable(v, 120)}" for k, v in found.items())
+    shown = "  ".join(f"{printable(k)}={printable(v, 120)}" for k, v in properties.items())
     if shown:
         lines.append(f"  {shown}")
     if redact:
@@ -131,11 +131,11 @@ def from_json(value: Any, *, topic: str | None, queue_id: int | None, now_ms: in
         return None
     for name in value.keys() - _FIELDS:
         raise _unknown(name)
-    found = _properties(value)
+    named = _properties(value)
     line_topic, line_queue = _field(value, "topic", str, None), _field(value, "queueId", int, 0)
-    if line_topic == names.SCHEDULE_TOPIC and found.get(properties.REAL_TOPIC):
-        line_topic = found.pop(properties.REAL_TOPIC)
-        real_queue = found.pop(properties.REAL_QID, "0")
+    if line_topic == names.SCHEDULE_TOPIC and named.get(properties.REAL_TOPIC):
+        line_topic = named.pop(properties.REAL_TOPIC)
+        real_queue = named.pop(properties.REAL_QID, "0")
         line_queue = int(real_queue) if real_queue.isdecimal() else 0
     chosen = topic or line_topic
     if not chosen:
@@ -144,7 +144,7 @@ def from_json(value: Any, *, topic: str | None, queue_id: int | None, now_ms: in
         topic=chosen,
         body=_body(value),
         queue_id=line_queue if queue_id is None else queue_id,
-        properties=found,
+        properties=named,
         flag=_field(value, "flag", int, 0),
         sys_flag=_field(value, "sysFlag", int, 0),
         born_timestamp=_field(value, "bornTimestamp", int, now_ms),
@@ -167,37 +167,37 @@ def _unknown(name: str) -> InvalidArgument:
     return InvalidArgument(f"unknown field {printable(name)}", hint=hint)
 
 
-def checked_properties(found: dict[str, str]) -> dict[str, str]:
+def checked_properties(named: dict[str, str]) -> dict[str, str]:
     """The properties themselves, when they can be stored.
 
     Raises:
         InvalidArgument: a name or value holds one of the two characters that separate them, or is empty.
     """
-    for name, value in found.items():
+    for name, value in named.items():
         if any(c in name or c in value for c in (properties.NAME_VALUE, properties.SEPARATOR)):
             raise InvalidArgument(
                 f"property {printable(name)}: must not contain \\x01 or \\x02, which separate properties"
             )
         if not name:
             raise InvalidArgument("a property without a name")
-    return found
+    return named
 
 
 def _properties(value: dict[str, Any]) -> dict[str, str]:
-    found = _field(value, "properties", dict, {})
-    for name, text in found.items():
+    properties = _field(value, "properties", dict, {})
+    for name, text in properties.items():
         if not isinstance(text, str):
             raise InvalidArgument(f"properties: the value of {name} is not text")
-    return checked_properties(dict(found))
+    return checked_properties(dict(properties))
 
 
 def _field(value: dict[str, Any], name: str, kind: type, default: Any) -> Any:
-    found = value.get(name)
-    if found is None:
+    field = value.get(name)
+    if field is None:
         return default
-    if not isinstance(found, kind) or isinstance(found, bool):
+    if not isinstance(field, kind) or isinstance(field, bool):
         raise InvalidArgument(f"{name} is not {'a number' if kind is int else 'text' if kind is str else 'an object'}")
-    return found
+    return field
 
 
 def _host(value: dict[str, Any], name: str, default: Host) -> Host:

@@ -49,9 +49,9 @@ _LED = re.compile(rf"(?<=(?:[Nn]ext|more): )(?:sudo -u \S+ )?rstore(?: {_ARGUMEN
 def places(text: str) -> Iterator[tuple[int, int]]:
     """Where each command begins and ends, in order."""
     at = 0
-    while (found := _COMMAND.search(text, at)) is not None:
-        led = _LED.match(text, found.start())
-        begin, at = (found if led is None else led).span()
+    while (match := _COMMAND.search(text, at)) is not None:
+        led = _LED.match(text, match.start())
+        begin, at = (match if led is None else led).span()
         yield begin, at - len(text[begin:at]) + len(text[begin:at].rstrip(".:"))
 
 

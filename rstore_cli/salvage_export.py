@@ -28,16 +28,16 @@ def export_messages(settings: Settings, repair: str, target: str, wanted: Filter
     from rstore_cli.messages import to_json
 
     output = settings.output()
-    found = Export(Disk(), settings.load(), repair, wanted)
+    export = Export(Disk(), settings.load(), repair, wanted)
     if target == "-":
-        for place, message in found:
+        for place, message in export:
             output.line(to_json(message, place=place))
         sys.stdout.flush()
-        _tell(output, found, to_stdout=False)
+        _tell(output, export, to_stdout=False)
     else:
         with _new_file(target) as file:
             try:
-                for place, message in found:
+                for place, message in export:
                     line = json.dumps(to_json(message, place=place), ensure_ascii=False, separators=(",", ":"))
                     file.write(line + "\n")
                 file.flush()
@@ -47,8 +47,8 @@ def export_messages(settings: Settings, repair: str, target: str, wanted: Filter
             except InvalidArgument:  # nothing was written: the next try finds no file in its way
                 Path(target).unlink(missing_ok=True)
                 raise
-        _tell(output, found, to_stdout=True, target=target)
-    return FOUND if found.report.lost else OK
+        _tell(output, export, to_stdout=True, target=target)
+    return FOUND if export.report.lost else OK
 
 
 def export_files(settings: Settings, repair: str, directory: Path) -> int:
@@ -80,15 +80,15 @@ def _new_file(target: str) -> Iterator[IO[str]]:
         yield file
 
 
-def _tell(output: Output, found: Export, *, to_stdout: bool, target: str | None = None) -> None:
+def _tell(output: Output, export: Export, *, to_stdout: bool, target: str | None = None) -> None:
     """What went out, and what was saved but is no message."""
-    report = found.report
+    report = export.report
     if to_stdout and output.json:
         summary: dict[str, Any] = report.to_json()
-        output.document({"repair": found.saved.id, "output": target, "messages": found.messages, "found": summary})
+        output.document({"repair": export.saved.id, "output": target, "messages": export.messages, "found": summary})
         return
     say = output.text if to_stdout else output.note
-    say(f"{count(found.messages, 'message')} of {count(report.sound.records, 'sound record')} exported")
+    say(f"{count(export.messages, 'message')} of {count(report.sound.records, 'sound record')} exported")
     for stretch in report.lost:
         output.warn(
             f"no sound record: {size(stretch.length)} at {stretch.offset} "

@@ -53,51 +53,54 @@ def show_scan(output: Output, report: ScanReport) -> None:
         output.text(f"not read: {path}: {why} (--file reads it)")
 
 
-def show_inventory(output: Output, found: Inventory) -> None:
+def show_inventory(output: Output, inventory: Inventory) -> None:
     """The repairs, and what is in quarantine."""
-    if not found.entries:
+    if not inventory.entries:
         output.text("No repairs.")
     else:
         heads = ["repair", "command", "state", "pieces", "space", "sound records", "replayed"]
-        output.table(heads, [_row(entry) for entry in reversed(found.entries)], numbers=(3, 4, 5, 6), whole=(0,))
-        output.text(f"salvage/ takes {size(found.room)}")
-    for path, taken, why in found.leftovers:
+        output.table(heads, [_row(entry) for entry in reversed(inventory.entries)], numbers=(3, 4, 5, 6), whole=(0,))
+        output.text(f"salvage/ takes {size(inventory.room)}")
+    for path, taken, why in inventory.leftovers:
         output.text(f"also in salvage/: {os.path.basename(path)}, {size(taken)}: {why}")
-    if found.quarantine:
+    if inventory.quarantine:
         output.text()
-        rows = [[printable(path), str(taken), by or "-", why or "-"] for path, taken, by, why in found.quarantine]
+        rows = [[printable(path), str(taken), by or "-", why or "-"] for path, taken, by, why in inventory.quarantine]
         output.table(["in quarantine/", "bytes", "repair", "why"], rows, numbers=(1,), whole=(0,))
 
 
 def _row(entry: RepairEntry) -> list[str]:
-    said = entry.to_json()
+    summary = entry.to_json()
     replayed = sum(run.messages for run in entry.runs)
     return [
-        said["id"],
-        said["command"],
-        said["state"],
-        str(said["pieces"]),
+        summary["id"],
+        summary["command"],
+        summary["state"],
+        str(summary["pieces"]),
         size(entry.room),
         str(entry.found.sound.records),
         "?" if entry.unreadable else str(replayed),
     ]
 
 
-def show_detail(output: Output, found: Detail) -> None:
+def show_detail(output: Output, detail: Detail) -> None:
     """One repair."""
-    entry = found.entry
-    said = entry.to_json()
+    entry = detail.entry
+    summary = entry.to_json()
     rows = [
-        ("repair", said["id"]),
-        ("resumed from", "\n".join(said["wentOnFrom"]) or "-"),
-        ("command", said["command"]),
-        ("time (UTC)", said["time"]),
-        ("state", said["state"]),
+        ("repair", summary["id"]),
+        ("resumed from", "\n".join(summary["wentOnFrom"]) or "-"),
+        ("command", summary["command"]),
+        ("time (UTC)", summary["time"]),
+        ("state", summary["state"]),
         ("directory", entry.saved.directory),
         ("space", size(entry.room)),
-        ("of the log", f"{size(said['logBytes'])}: {_tally(entry.found.sound)}, {size(entry.found.lost_bytes)} lost"),
+        (
+            "of the log",
+            f"{size(summary['logBytes'])}: {_tally(entry.found.sound)}, {size(entry.found.lost_bytes)} lost",
+        ),
     ]
-    rows += [("replay", _run(run)) for run in said["replays"]]
+    rows += [("replay", _run(run)) for run in summary["replays"]]
     if entry.unreadable:
         rows.append(("replay", entry.unreadable))
     output.facts(rows)
@@ -113,7 +116,7 @@ def show_detail(output: Output, found: Detail) -> None:
             printable(piece["file"] or piece["target"] or "-"),
             piece["why"],
         ]
-        for piece in found.pieces
+        for piece in detail.pieces
     ]
     output.table(heads, pieces, numbers=(2, 3, 4), whole=(1, 5))
 

@@ -107,17 +107,17 @@ def wrap(text: str, room: int, *, whole: bool = True) -> list[str]:
 
 def words(text: str) -> list[str]:
     """What a line is never broken within: words, numbers with their units, commands to be copied."""
-    found: list[str] = []
+    parts: list[str] = []
     at = 0
     for begin, end in places(text):
         first = max(at, text.rfind(" ", 0, begin) + 1)  # with the sign in front of it
-        found += _BLANK.split(text[at:first].strip(" "))
+        parts += _BLANK.split(text[at:first].strip(" "))
         at = end
         while at < len(text) and text[at] not in " (":  # and behind it
             at += 1
-        found.append(text[first:at])
-    found += _BLANK.split(text[at:].strip(" "))
-    return [word for word in found if word]
+        parts.append(text[first:at])
+    parts += _BLANK.split(text[at:].strip(" "))
+    return [word for word in parts if word]
 
 
 def is_copied(word: str) -> bool:

@@ -20,36 +20,36 @@ _FAR_HOURS = 24 * 365 * 10
 _STYLES = {"clean": "green", "running": "green", "empty": "green", "damaged": "red"}
 
 
-def show(output: Output, found: StoreStatus, hours: int) -> None:
+def show(output: Output, status: StoreStatus, hours: int) -> None:
     """The whole screen; of the hours, the last `hours`."""
-    files, point = found.files, found.files.checkpoint
+    files, point = status.files, status.files.checkpoint
     output.facts(
         [
             ("store", files.root),
-            ("state", f"{found.state.value.upper()}: {found.why}"),
+            ("state", f"{status.state.value.upper()}: {status.why}"),
             *([("kind", f"RocketMQ 5: {files.newer}; read here, and never changed")] if files.newer else []),
-            *([] if found.next is None else [("next", str(found.next))]),
-            ("commit log", _log_line(found)),
-            ("messages", "\n".join(_messages(found))),
-            ("queues", _queues_line(found)),
-            ("index", _index_line(found)),
+            *([] if status.next is None else [("next", str(status.next))]),
+            ("commit log", _log_line(status)),
+            ("messages", "\n".join(_messages(status))),
+            ("queues", _queues_line(status)),
+            ("index", _index_line(status)),
             (
                 "checkpoint",
                 f"log {moment(point.physic_msg_timestamp)}, queues {moment(point.logics_msg_timestamp)}, "
                 f"index {moment(point.index_msg_timestamp)}"
                 + ("" if files.checkpoint_ok else " (file missing or short)"),
             ),
-            ("sizes", "\n".join(_sizes(found))),
-            ("disk", "\n".join(_disk(found.forecast))),
-            ("fills", "\n".join(_fills(found.forecast))),
-            ("retention", _retention(found.forecast)),
+            ("sizes", "\n".join(_sizes(status))),
+            ("disk", "\n".join(_disk(status.forecast))),
+            ("fills", "\n".join(_fills(status.forecast))),
+            ("retention", _retention(status.forecast)),
         ],
-        styles={"state": _STYLES.get(found.state.value, "yellow")},
+        styles={"state": _STYLES.get(status.state.value, "yellow")},
     )
-    _warnings(output, found)
-    _topics(output, found)
-    _hours(output, found, hours)
-    _unread(output, found)
+    _warnings(output, status)
+    _topics(output, status)
+    _hours(output, status, hours)
+    _unread(output, status)
 
 
 def show_daemon(output: Output, live: dict[str, Any]) -> None:
@@ -74,16 +74,16 @@ def show_daemon(output: Output, live: dict[str, Any]) -> None:
     output.text()
 
 
-def replication(found: dict[str, Any]) -> list[tuple[str, str]]:
+def replication(live: dict[str, Any]) -> list[tuple[str, str]]:
     """A master's slaves, or how far a slave is; nothing for a master that has none."""
-    copied = found.get("copied")
+    copied = live.get("copied")
     if copied is not None:
         behind = "" if copied["lag"] is None else f", lag {size(copied['lag'])}"
         lines = [("slave of", f"{copied['master'] or 'no master yet'}: {copied['state']}{behind}")]
         return lines + [("trouble", printable(text)) for text in [copied["error"]] if text]
     return [
         ("slave", f"{one['address']}: " + ("silent" if one["acked"] is None else f"lag {size(one['lag'])}"))
-        for one in found["slaves"]
+        for one in live["slaves"]
     ]
 
 
@@ -95,17 +95,17 @@ def _rates(rates: dict[str, float | None]) -> str:
 # --- the log and its times -------------------------------------------------------------------------------------------
 
 
-def _log_line(found: StoreStatus) -> str:
-    log = found.log
+def _log_line(status: StoreStatus) -> str:
+    log = status.log
     if not log.files:
         return "no files"
     return f"{count(log.files, 'file')}, {size(log.size)}, offsets {log.min_offset} to {log.max_offset}"
 
 
-def _messages(found: StoreStatus) -> list[str]:
-    log = found.log
+def _messages(status: StoreStatus) -> list[str]:
+    log = status.log
     lines = [
-        f"{what} {moment(place.timestamp)}, {_ago(found.now - place.timestamp)} ({_where(place)})"
+        f"{what} {moment(place.timestamp)}, {_ago(status.now - place.timestamp)} ({_where(place)})"
         for what, place in (("oldest", log.oldest), ("newest", log.newest))
         if place is not None
     ]
@@ -120,21 +120,21 @@ def _ago(millis: int) -> str:
     return f"{duration(millis)} ago" if millis >= 0 else f"{duration(-millis)} ahead of this machine's clock"
 
 
-def _index_line(found: StoreStatus) -> str:
-    if not found.files.index:
+def _index_line(status: StoreStatus) -> str:
+    if not status.files.index:
         return "no files"
-    entries = count(found.index_entries, "entry", "entries")
-    return f"{count(len(found.files.index), 'file')}, {entries}, up to {moment(found.index_timestamp)}"
+    entries = count(status.index_entries, "entry", "entries")
+    return f"{count(len(status.files.index), 'file')}, {entries}, up to {moment(status.index_timestamp)}"
 
 
-def _queues_line(found: StoreStatus) -> str:
-    log = found.log
-    unread = ", ".join(part.where for part in found.files.newer.not_looked_at if "queues" in part.what)
-    if not found.files.queues:
+def _queues_line(status: StoreStatus) -> str:
+    log = status.log
+    unread = ", ".join(part.where for part in status.files.newer.not_looked_at if "queues" in part.what)
+    if not status.files.queues:
         return f"none read ({unread} is not read)" if unread else "none"
-    about = "~" if found.estimated else ""
-    line = f"{count(len(found.files.queues), 'queue')} of {count(len(found.topics), 'topic')}, "
-    line += about + count(found.messages, "message", zero=True)
+    about = "~" if status.estimated else ""
+    line = f"{count(len(status.files.queues), 'queue')} of {count(len(status.topics), 'topic')}, "
+    line += about + count(status.messages, "message", zero=True)
     if unread:
         return f"{line}; {unread} is not read"
     if log.behind:
@@ -142,17 +142,17 @@ def _queues_line(found: StoreStatus) -> str:
     return f"{line}; queues are up to date with the log" if log.files else line
 
 
-def _sizes(found: StoreStatus) -> list[str]:
-    inferred = any(not given for _, given in found.sizes.values())
-    values = ", ".join(f"{key} {value}" for key, (value, _) in found.sizes.items())
+def _sizes(status: StoreStatus) -> list[str]:
+    inferred = any(not given for _, given in status.sizes.values())
+    values = ", ".join(f"{key} {value}" for key, (value, _) in status.sizes.items())
     if not inferred:
         return [values]
-    files = found.files
+    files = status.files
     there = (bool(files.log), bool(files.queues), bool(files.index), bool(files.index))
     if not any(there):
         return [values, "(Apache's defaults)"]
-    given = [was_given for _, was_given in found.sizes.values()]
-    of_default = [key for key, told, known in zip(found.sizes, there, given, strict=True) if not told and not known]
+    given = [was_given for _, was_given in status.sizes.values()]
+    of_default = [key for key, told, known in zip(status.sizes, there, given, strict=True) if not told and not known]
     also = f"; {', '.join(of_default)}: Apache's default, as no file shows it" if of_default else ""
     return [values, f"(inferred from the files{also})"]
 
@@ -238,31 +238,31 @@ def _retention(forecast: Forecast) -> str:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def _topics(output: Output, found: StoreStatus) -> None:
-    if not found.topics:
+def _topics(output: Output, status: StoreStatus) -> None:
+    if not status.topics:
         return
     output.text()
     output.table(
         ["topic", "queues", "messages", "bytes"],
         [
             [short(t.topic), str(t.queues), f"{t.messages:,}", ("~" if t.estimated else "") + size(t.size)]
-            for t in found.topics[:SHOWN]
+            for t in status.topics[:SHOWN]
         ],
         numbers=(1, 2, 3),
     )
-    _more(output, len(found.topics), "topic")
-    if found.estimated:
+    _more(output, len(status.topics), "topic")
+    if status.estimated:
         output.text("~ estimated from samples of long queues; --full reads every unit")
 
 
-def _hours(output: Output, found: StoreStatus, hours: int) -> None:
+def _hours(output: Output, status: StoreStatus, hours: int) -> None:
     """The log by hour of store time (local time), with bars."""
-    older, told = found.hours[0], found.hours[1:]
+    older, told = status.hours[0], status.hours[1:]
     if not told:
         return
     shown = told[-hours:]
-    newer = found.files.newer
-    about = "~" if found.estimated else ""
+    newer = status.files.newer
+    about = "~" if status.estimated else ""
     most = max(hour.size for hour in shown) or 1
     rows = [[moment(h.start)[:16], f"{about}{h.messages:,}", size(h.size)] for h in shown]
     before = [older, *told[:-hours]]
@@ -281,23 +281,23 @@ def _hours(output: Output, found: StoreStatus, hours: int) -> None:
     output.table(heads, rows, numbers=numbers)
     if newer.some_queues:
         what = ROCKSDB_QUEUES if newer.no_queue_files else BATCH_QUEUES
-        counts = command_line(found.files.config, "verify-crc")
+        counts = command_line(status.files.config, "verify-crc")
         output.text(f"messages are counted by queues, and {what} are not read: {counts} counts the log's records")
 
 
-def _unread(output: Output, found: StoreStatus) -> None:
-    unread = found.unread
+def _unread(output: Output, status: StoreStatus) -> None:
+    unread = status.unread
     behind = [g for g in unread.by_messages() if g.messages or g.unknown]
-    if found.files.newer.no_config_files:
+    if status.files.newer.no_config_files:
         output.text()
-        where = found.files.newer.where(ROCKSDB_CONFIG)
+        where = status.files.newer.where(ROCKSDB_CONFIG)
         output.text(f"{ROCKSDB_CONFIG} ({where}) are not read: lag unknown")
         return
-    if found.files.newer.no_queue_files:
+    if status.files.newer.no_queue_files:
         output.text()
         output.text(f"{ROCKSDB_QUEUES} are not read: lag unknown")
         return
-    if not found.files.queues:
+    if not status.files.queues:
         return
     output.text()
     if unread.source is None and not any(g.messages for g in behind):
@@ -312,7 +312,7 @@ def _unread(output: Output, found: StoreStatus) -> None:
                     short(g.topic, 32),
                     f"{g.messages:,}",
                     ("~" if g.estimated else "") + size(g.size),
-                    duration(found.now - g.oldest_timestamp) if g.oldest_timestamp else "-",
+                    duration(status.now - g.oldest_timestamp) if g.oldest_timestamp else "-",
                     f"no offset for {g.unknown:,} more" if g.unknown else "",
                 ]
                 for g in behind[:SHOWN]
@@ -336,13 +336,13 @@ def _more(output: Output, number: int, what: str) -> None:
         output.text(f"… and {count(number - SHOWN, f'more {what}')} (--json lists all)")
 
 
-def _warnings(output: Output, found: StoreStatus) -> None:
+def _warnings(output: Output, status: StoreStatus) -> None:
     lines = []
-    for finding in found.findings:
-        hint = "" if finding.hint in ("", str(found.next)) else f". {finding.hint}"
+    for finding in status.findings:
+        hint = "" if finding.hint in ("", str(status.next)) else f". {finding.hint}"
         lines.append(f"{finding.where}: {finding.message}{hint}")
-    if found.repairs:
-        lines.append(f"{count(len(found.repairs), 'earlier repair')} in salvage/, last: {found.repairs[-1]}")
+    if status.repairs:
+        lines.append(f"{count(len(status.repairs), 'earlier repair')} in salvage/, last: {status.repairs[-1]}")
     if lines:
         output.text()
         for line in lines:

@@ -66,7 +66,7 @@ class Frame:
         for one in now["groups"]:
             lags[one["topic"]] = lags.get(one["topic"], 0) + one["lag"]
         old = before["topics"]
-        topics = [_topic(name, old.get(name, {}), said, seconds, lags) for name, said in now["topics"].items()]
+        topics = [_topic(name, old.get(name, {}), topic, seconds, lags) for name, topic in now["topics"].items()]
         was = {(one["group"], one["topic"]): one["lag"] for one in before["groups"]}
         groups = [
             GroupRow(

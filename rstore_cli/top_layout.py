@@ -108,13 +108,13 @@ def _window(many: int, first: int, room: int) -> tuple[range, str]:
 
 def keys_of(pressed: bytes) -> list[str]:
     """The keys in what a terminal sent: names of those that send more than one byte."""
-    found: list[str] = []
+    keys: list[str] = []
     text = pressed.decode("latin-1")
     while text:
         sent = next((one for one in _SENT if text.startswith(one)), text[0])
-        found.append(_SENT.get(sent, sent))
+        keys.append(_SENT.get(sent, sent))
         text = text[len(sent) :]
-    return found
+    return keys
 
 
 _SENT = {

@@ -33,10 +33,10 @@ def show(look: Callable[[], Look], before: Look, interval: float, sort: Sort) ->
 
         def drawn() -> tuple[Frame, Drawn]:
             frame = Frame.of(before, now, view.sort)
-            found = draw(frame, view, console.width, console.height, trouble)
-            text = [Text(line, style=style, no_wrap=True, overflow="crop") for line, style in found.lines]
+            drawing = draw(frame, view, console.width, console.height, trouble)
+            text = [Text(line, style=style, no_wrap=True, overflow="crop") for line, style in drawing.lines]
             live.update(Group(*text), refresh=True)
-            return frame, found
+            return frame, drawing
 
         while True:
             frame, screen = drawn()

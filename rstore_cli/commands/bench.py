@@ -110,13 +110,13 @@ def bench(
     ).checked()
     settings.on_interrupt = "the measurements so far are lost; none of your stores was touched"
     with _progress(settings) as progress:
-        found = run(wanted, progress)
+        results = run(wanted, progress)
     answer = settings.output()
     if answer.json:
-        answer.document(found.to_json())
+        answer.document(results.to_json())
     else:
-        _show(answer, found, output)
-    if found.failures:
+        _show(answer, results, output)
+    if results.failures:
         raise typer.Exit(FOUND)
 
 
@@ -136,16 +136,16 @@ def _progress(settings: Settings) -> Iterator[Progress | None]:
         yield lambda done, total, label: bar.update(task, completed=done, total=total, description=label)
 
 
-def _show(output: Output, found: Results, directory: Path) -> None:
+def _show(output: Output, results: Results, directory: Path) -> None:
     from engine.bench.report import REPORT, against_text, floor_text
     from engine.bench.report_table import ratios
 
-    output.text(f"Peer: {found.apache}.")
-    rows = [[name, f"{ratio:.2f}"] for _, name, ratio in ratios(found)]
+    output.text(f"Peer: {results.apache}.")
+    rows = [[name, f"{ratio:.2f}"] for _, name, ratio in ratios(results)]
     if rows:
         output.text()
         output.table(["job", "times as fast as Apache"], rows, numbers=(1,))
-    verdicts = found.verdicts()
+    verdicts = results.verdicts()
     if verdicts:
         output.text()
         output.table(
@@ -153,23 +153,23 @@ def _show(output: Output, found: Results, directory: Path) -> None:
             [[v.floor.job, v.floor.workload, against_text(v), *floor_text(v)] for v in verdicts],
             numbers=(3, 4),
         )
-    if found.served.ones:
+    if results.served.ones:
         from engine.bench.report_served import verdict_rows
 
         output.text()
         output.table(
-            ["load of rstore serve", "required", "measured", ""], list(verdict_rows(found.served)), numbers=(1, 2)
+            ["load of rstore serve", "required", "measured", ""], list(verdict_rows(results.served)), numbers=(1, 2)
         )
-    if found.replicated.copies:
+    if results.replicated.copies:
         from engine.bench import report_replicated as report
 
         output.text()
-        output.table(report.COPY_HEADS, list(report.copy_rows(found.replicated)), numbers=report.COPY_NUMBERS)
+        output.table(report.COPY_HEADS, list(report.copy_rows(results.replicated)), numbers=report.COPY_NUMBERS)
         output.text()
-        output.table(report.SEND_HEADS, list(report.send_rows(found.replicated)), numbers=report.SEND_NUMBERS)
-    for ended in found.ended:
+        output.table(report.SEND_HEADS, list(report.send_rows(results.replicated)), numbers=report.SEND_NUMBERS)
+    for ended in results.ended:
         output.warn(f"! {ended}")
-    for failure in found.failures:
+    for failure in results.failures:
         output.warn(f"! {failure}")
     output.text()
     output.text(f"The report is {directory / REPORT}")

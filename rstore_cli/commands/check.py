@@ -42,7 +42,7 @@ def check(
 
     disk = Disk()
     with output.progress("check") as tick:
-        found = look(
+        checked = look(
             disk,
             config,
             jobs=jobs,
@@ -51,34 +51,34 @@ def check(
             mended=mended_by_recovery(disk, jobs=jobs),
         )
     if output.json:
-        output.document(found.to_json())
+        output.document(checked.to_json())
     else:
-        _show(output, found)
-    if not found.ok:
+        _show(output, checked)
+    if not checked.ok:
         raise typer.Exit(FOUND)
 
 
 _STYLES = {"error": "red", "warning": "yellow"}
 
 
-def _show(output: Output, found: CheckResult) -> None:
-    seen = found.counts
+def _show(output: Output, checked: CheckResult) -> None:
+    seen = checked.counts
     output.text(
         f"{messages_in(seen['messages'], seen['records'])} ({size(seen['bytes'])}), {count(seen['units'], 'unit')} in "
         f"{count(seen['queues'], 'queue')}, {count(seen['indexEntries'], 'index entry', 'index entries')}, "
-        f"{count(seen['configFiles'], 'config file')}; {found.seconds:.1f} s"
+        f"{count(seen['configFiles'], 'config file')}; {checked.seconds:.1f} s"
     )
-    if found.batches:
+    if checked.batches:
         output.text(BATCHES)
-    show_findings(output, found.findings, found.next)
-    if not seen["configFiles"] and seen["units"] and not any(f.code == "config-missing" for f in found.findings):
+    show_findings(output, checked.findings, checked.next)
+    if not seen["configFiles"] and seen["units"] and not any(f.code == "config-missing" for f in checked.findings):
         output.text(
             "No configuration (config/): a broker started here serves none of these topics; "
             "rstore rebuild-config rebuilds it from log and queues."
         )
-    if found.ok:
-        output.text("Nothing is wrong." if found.complete else "Nothing is wrong in the part that was checked.")
-    show_next(output, found.next)
+    if checked.ok:
+        output.text("Nothing is wrong." if checked.complete else "Nothing is wrong in the part that was checked.")
+    show_next(output, checked.next)
 
 
 def show_next(output: Output, following: NextStep | None) -> None:

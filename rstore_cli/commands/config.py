@@ -38,16 +38,16 @@ def history_(
     from engine.files.disk import Disk
     from engine.repair.config.restore import history
 
-    found = history(Disk(), settings.load(), file)
+    states = history(Disk(), settings.load(), file)
     if output.json:
-        for line in found:
+        for line in states:
             output.line(line.to_json())
-    elif not found:
+    elif not states:
         output.text("The config history is empty: rstore serve keeps it while it runs, on stores of RocketMQ 4.9.")
     else:
         rows = [
             [moment(one.state.time_ms), one.state.name, size(one.state.size), one.state.id, printable(one.change)]
-            for one in found
+            for one in states
         ]
         output.table(["time", "file", "size", "id", "change"], rows, numbers=(2,), whole=(1, 3))
 

@@ -47,20 +47,20 @@ def doctor(
     from engine.pipeline.ready import ready
 
     file = settings.config
-    found = look(Disk(), config, None if file is None else str(file))
+    diagnosis = look(Disk(), config, None if file is None else str(file))
     spark = ready()
     if output.json:
-        output.document({**found.to_json(), "sparkJobs": spark.to_json()})
+        output.document({**diagnosis.to_json(), "sparkJobs": spark.to_json()})
     else:
-        said = "Nothing prevents a broker's start." if found.starts else "Do not start a broker yet:"
-        if found.starts and found.newer:
-            said = "Nothing that was checked prevents the start of its own RocketMQ 5 broker."
-        output.text(f"{said} The log was not read." if found.starts else said)
-        if found.configuration is not None:
-            output.text(_counts(str(file), found.configuration))
-        show_findings(output, found.findings, found.next)
+        verdict = "Nothing prevents a broker's start." if diagnosis.starts else "Do not start a broker yet:"
+        if diagnosis.starts and diagnosis.newer:
+            verdict = "Nothing that was checked prevents the start of its own RocketMQ 5 broker."
+        output.text(f"{verdict} The log was not read." if diagnosis.starts else verdict)
+        if diagnosis.configuration is not None:
+            output.text(_counts(str(file), diagnosis.configuration))
+        show_findings(output, diagnosis.findings, diagnosis.next)
         output.text()
-        why = "; ".join(found.code_14)
+        why = "; ".join(diagnosis.code_14)
         output.text(
             f"Code 14 (SERVICE_NOT_AVAILABLE) here and now: {why}."
             if why
@@ -72,8 +72,8 @@ def doctor(
             output.text(f"Spark jobs (rstore pipeline) can run: Java {spark.java_version} in {spark.java}, {packages}.")
         else:
             output.text(f"Spark jobs (rstore pipeline) can't run: {spark.why}.")
-        show_next(output, found.next)
-    if not found.starts:
+        show_next(output, diagnosis.next)
+    if not diagnosis.starts:
         raise typer.Exit(FOUND)
 
 
@@ -99,8 +99,8 @@ def _only_conf(output: Output, file: Path, *, unread_store: bool) -> None:
     from engine.inspect.finding import Findings
     from rstore_cli.render import printable
 
-    found = Findings(CONF_CODES)
-    report = look_at_conf(Disk(), str(file), found)
+    findings = Findings(CONF_CODES)
+    report = look_at_conf(Disk(), str(file), findings)
     if output.json:
         output.document({"ok": report.starts and not unread_store, "file": str(file), **report.to_json()})
     else:
@@ -112,7 +112,7 @@ def _only_conf(output: Output, file: Path, *, unread_store: bool) -> None:
             else:
                 output.text(f"{line}  [{verdict.judgement.value}]")
                 output.text(f"        {verdict.text}")
-        show_findings(output, tuple(f for f in found.result() if f.code in ("conf-start", "conf-danger")), None)
+        show_findings(output, tuple(f for f in findings.result() if f.code in ("conf-start", "conf-danger")), None)
         if unread_store:
             output.text("The store was not checked: these sizes are invalid.")
     if unread_store or not report.starts:

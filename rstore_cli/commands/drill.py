@@ -108,13 +108,13 @@ def _list(output: Output) -> None:
 
 
 def _show(output: Output, words: Sequence[str]) -> None:
-    found = _found(words)
+    drills = _found(words)
     if output.json:
         import tomllib
 
-        output.document({"drills": [{"source": one.source, **tomllib.loads(one.text)} for one in found]})
+        output.document({"drills": [{"source": one.source, **tomllib.loads(one.text)} for one in drills]})
         return
-    for one in found:
+    for one in drills:
         output.raw(one.text.rstrip("\n"))
 
 
@@ -132,23 +132,27 @@ def _run(settings: Settings, drills: list[Drill], wanted: RunOptions, report: Pa
             raise InvalidArgument("--report is inside the store", path=report)
     settings.on_interrupt = "the scratch stores are deleted, no store was changed"
     with _bars(output, [one.name for one in drills]) as tell:
-        found = run_drills(drills, source=source, wanted=wanted, progress=tell)
+        drilled = run_drills(drills, source=source, wanted=wanted, progress=tell)
     if report is not None:
-        _write(report, found)
+        _write(report, drilled)
     if output.json:
-        output.document(found.to_json())
+        output.document(drilled.to_json())
     else:
-        _show_report(output, found)
-    return FOUND if found.failed else ENVIRONMENT if found.incomplete else 0
+        _show_report(output, drilled)
+    return FOUND if drilled.failed else ENVIRONMENT if drilled.incomplete else 0
 
 
-def _write(path: Path, found: DrillReport) -> None:
+def _write(path: Path, drilled: DrillReport) -> None:
     import json
 
     from engine.files.disk import Disk
     from rstore_cli.drill_report import markdown
 
-    text = markdown(found) if path.suffix == ".md" else json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n"
+    text = (
+        markdown(drilled)
+        if path.suffix == ".md"
+        else json.dumps(drilled.to_json(), indent=2, ensure_ascii=False) + "\n"
+    )
     Disk().write_file_atomically(str(path), text.encode("utf-8", "backslashreplace"))
 
 
@@ -180,18 +184,18 @@ def _bars(output: Output, names: Sequence[str]) -> Iterator[Callable[[str, int, 
         yield tell
 
 
-def _show_report(output: Output, found: DrillReport) -> None:
+def _show_report(output: Output, drilled: DrillReport) -> None:
     rows = [
         [one.name, one.verdict, f"{one.tried} of {one.of}" if one.of else "-", str(one.judged), f"{one.seconds:.1f}"]
-        for one in found.drills
+        for one in drilled.drills
     ]
     output.table(["drill", "verdict", "interrupted", "judged", "seconds"], rows, numbers=(2, 3, 4))
-    if len(found.drills) == 1:
+    if len(drilled.drills) == 1:
         output.text()
-        for step in found.drills[0].steps:
+        for step in drilled.drills[0].steps:
             tried = f" ({step.tried} of {step.of})" if step.of else ""
-            output.text(f"  {step.number}. {printable(found.drills[0].told(step))}{tried}")
-    for one in found.drills:
+            output.text(f"  {step.number}. {printable(drilled.drills[0].told(step))}{tried}")
+    for one in drilled.drills:
         if one.why is not None:
             output.text()
             output.text(f"{one.name} was not run: {printable(one.why)}")
@@ -206,18 +210,18 @@ def _show_report(output: Output, found: DrillReport) -> None:
         if one.scratch is not None:
             output.text(f"{one.name}: the stores are in {printable(one.scratch)}")
     output.text()
-    original = found.original
+    original = drilled.original
     if original is not None:
         state = (
             "unchanged: every byte and time is the same as before" if original.untouched else "CHANGED while drills ran"
         )
         output.text(f"The store {printable(original.path)} is {state} (SHA-256 {original.after}).")
-    output.text(_summary(found))
+    output.text(_summary(drilled))
 
 
-def _summary(found: DrillReport) -> str:
-    told = found.to_json()
-    parts = [f"{told['passed']} of {count(len(found.drills), 'drill')} passed"]
+def _summary(drilled: DrillReport) -> str:
+    told = drilled.to_json()
+    parts = [f"{told['passed']} of {count(len(drilled.drills), 'drill')} passed"]
     parts += [f"{told[key]} {word}" for key, word in (("failed", "failed"), ("notRun", "not run")) if told[key]]
     tried = told["interruptions"]
-    return f"{', '.join(parts)}; {tried['tried']} of {tried['of']} interruptions were tried; {found.seconds:.0f} s."
+    return f"{', '.join(parts)}; {tried['tried']} of {tried['of']} interruptions were tried; {drilled.seconds:.0f} s."

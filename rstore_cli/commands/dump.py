@@ -70,8 +70,8 @@ def commitlog(
     shown = 0
     if output.json:
         threads = jobs if limit is None else 1  # who asks for a few is not to wait for many
-        found = dump_log_batches(Disk(), config, start=low, end=high, jobs=threads)
-        for line, is_damage in islice(_log_lines(output, found, topic, redact), limit):
+        batches = dump_log_batches(Disk(), config, start=low, end=high, jobs=threads)
+        for line, is_damage in islice(_log_lines(output, batches, topic, redact), limit):
             damaged |= is_damage
             shown += not is_damage
             sys.stdout.write(line)
@@ -91,7 +91,7 @@ def commitlog(
 
 
 def _log_lines(
-    output: Output, found: Iterable[LogRow | RecordBatch], topic: str | None, redact: bool
+    output: Output, batches: Iterable[LogRow | RecordBatch], topic: str | None, redact: bool
 ) -> Iterator[tuple[str, bool]]:
     """JSON lines, and which of them are damage."""
     from engine.inspect.dump.dump import BLANK, DAMAGE, MESSAGE, stored_topic
@@ -101,7 +101,7 @@ def _log_lines(
 
     maker = LogLines(MESSAGE, redact=redact, ascii=output.ascii)
     wanted = None if topic is None else stored_topic(topic)
-    for one in found:
+    for one in batches:
         if isinstance(one, RecordBatch):
             for line in maker.lines(one, wanted):
                 yield line, False
@@ -130,9 +130,9 @@ def _on_spark(
     shown = 0
     with (
         on_spark(settings, given, "dump") as spark,
-        contextlib.closing(lines(spark, store, form, start=start, end=end, split_bytes=given.split_bytes)) as found,
+        contextlib.closing(lines(spark, store, form, start=start, end=end, split_bytes=given.split_bytes)) as printed,
     ):
-        for line, is_damage in islice(found, limit):
+        for line, is_damage in islice(printed, limit):
             damaged |= is_damage
             shown += not is_damage
             sys.stdout.write(line)
@@ -195,7 +195,7 @@ def index(
                 broken.append(row)
 
     if header:
-        found = (row for row in dump_index_headers(Disk(), config) if file in (None, row.name))
+        headers = (row for row in dump_index_headers(Disk(), config) if file in (None, row.name))
         heads = [
             "file",
             "beginTimestamp",
@@ -205,7 +205,7 @@ def index(
             "hashSlotCount",
             "indexCount",
         ]
-        _lines(output, islice(sound(found), limit), heads)
+        _lines(output, islice(sound(headers), limit), heads)
     else:
         entries = sound(dump_index(Disk(), config, start=low, end=high, file=file))
         _lines(output, islice(entries, limit), ["file", "number", "keyHash", "physicalOffset", "timeDiff", "previous"])

@@ -29,16 +29,16 @@ def flush(context: typer.Context) -> None:
 
     from rstore_cli.daemon import WORK_S, DaemonConnection
 
-    said = DaemonConnection(config.store_path_root_dir).ask("POST", "/flush", wait_s=WORK_S)
-    said = _sync(config) if said is None else {"by": "daemon", **said}
+    answer = DaemonConnection(config.store_path_root_dir).ask("POST", "/flush", wait_s=WORK_S)
+    answer = _sync(config) if answer is None else {"by": "daemon", **answer}
     if output.json:
-        output.document(said)
-    elif said["by"] == "daemon":
-        output.text(f"The log is on disk up to {said['flushed']}, queues up to {said['dispatched']}.")
-        if not said["complete"]:
+        output.document(answer)
+    elif answer["by"] == "daemon":
+        output.text(f"The log is on disk up to {answer['flushed']}, queues up to {answer['dispatched']}.")
+        if not answer["complete"]:
             output.warn("Queues are not yet up to date with the log.")
     else:
-        output.text(f"No daemon runs on the store: {counted(said['files'], 'file was', 'files were')} synced.")
+        output.text(f"No daemon runs on the store: {counted(answer['files'], 'file was', 'files were')} synced.")
     raise typer.Exit(OK)
 
 

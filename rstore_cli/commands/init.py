@@ -63,8 +63,8 @@ def init(
     from engine.repair.create import create_store
 
     sizes = create_store(Disk(), config)
-    for said in told_of_a_new_store(config):
-        output.note(f"note: {said}")
+    for note in told_of_a_new_store(config):
+        output.note(f"note: {note}")
     root = str(config.store_path_root_dir)
     if output.json:
         output.document({"store": root, "sizes": sizes})

@@ -35,13 +35,13 @@ def list_(
     from engine.files.disk import Disk
     from engine.repair.config.consumer_offsets import list_offsets
 
-    found, problems = list_offsets(Disk(), settings.load(), group=group, topic=topic)
+    offsets, problems = list_offsets(Disk(), settings.load(), group=group, topic=topic)
     for problem in problems:
         output.note(f"note: {printable(problem)}")
     if output.json:
-        for one in found:
+        for one in offsets:
             output.line(one.to_json())
-    elif not found:
+    elif not offsets:
         output.text("No consumer offsets.")
     else:
         rows = [
@@ -54,10 +54,10 @@ def list_(
                 "?" if one.unread is None else str(one.unread),
                 one.problem or "",
             ]
-            for one in found
+            for one in offsets
         ]
         output.table(["group", "topic", "queue", "offset", "queue has", "unread", ""], rows, numbers=(2, 3, 5))
-    if any(one.problem for one in found) or problems:
+    if any(one.problem for one in offsets) or problems:
         raise typer.Exit(FOUND)
 
 

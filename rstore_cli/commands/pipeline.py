@@ -58,13 +58,13 @@ def verify(
     given = SparkOptions.of(master, conf, split_bytes)
     first = None if start is None else parse_size(start, "--from")
     last = None if end is None else parse_size(end, "--to")
-    found = the_stores(settings, stores)
+    refs = the_stores(settings, stores)
 
     from engine.pipeline.jobs.verify import VerifyOptions, run
     from engine.pipeline.splits import SPLIT_BYTES
 
     options = VerifyOptions(start=first, end=last, split_bytes=given.split_or(SPLIT_BYTES))
-    code = run_job(settings, "verify", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    code = run_job(settings, "verify", lambda spark: run(spark, refs, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 
 
@@ -99,12 +99,12 @@ def stats(
     low = None if begin is None else parse_time(begin, "--begin")
     high = None if end is None else parse_time(end, "--end")
     word = damage_word(on_damage, "fail", "skip")
-    found = the_stores(settings, stores)
+    refs = the_stores(settings, stores)
 
     from engine.pipeline.jobs.stats import StatsOptions, run
 
     options = StatsOptions(topic, low, high, top, word, given.split_bytes)
-    code = run_job(settings, "stats", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    code = run_job(settings, "stats", lambda spark: run(spark, refs, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 
 
@@ -132,12 +132,12 @@ def lag(
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, None)
     now = None if at is None else parse_time(at, "--at")
-    found = the_stores(settings, stores)
+    refs = the_stores(settings, stores)
 
     from engine.pipeline.jobs.lag import LagOptions, run
 
     options = LagOptions(group, topic, now)
-    code = run_job(settings, "lag", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    code = run_job(settings, "lag", lambda spark: run(spark, refs, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 
 

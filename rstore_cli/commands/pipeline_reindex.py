@@ -73,7 +73,7 @@ def reindex(
         raise InvalidArgument("--topic and --index exclude each other: all topics share the index")
     check_plot(plot)
     given = SparkOptions.of(master, conf, split_bytes)
-    found = the_stores(settings, stores)
+    refs = the_stores(settings, stores)
 
     from engine.pipeline.jobs.reindex import ReindexOptions
     from engine.pipeline.splits import SPLIT_BYTES
@@ -108,6 +108,6 @@ def reindex(
         told.append(rebuilt.result())
         return told[-1].to_json()
 
-    code = rebuild(settings, given, found, options, dry_run=dry_run, yes=yes, text=text, json=json)
+    code = rebuild(settings, given, refs, options, dry_run=dry_run, yes=yes, text=text, json=json)
     write_beside(told[-1], parquet, plot)
     raise typer.Exit(code)

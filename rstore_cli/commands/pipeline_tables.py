@@ -60,7 +60,7 @@ def export(
     low = None if begin is None else parse_time(begin, "--begin")
     high = None if end is None else parse_time(end, "--end")
     word = damage_word(on_damage, "fail", "mark", "skip")
-    found = the_stores(settings, stores)
+    refs = the_stores(settings, stores)
 
     from engine.pipeline.exported import local_directory
     from engine.pipeline.jobs.export import ExportOptions, run
@@ -71,7 +71,7 @@ def export(
         place, topic_names(topic), low, high, names, not no_body, decompress, word, given.split_bytes
     )
     settings.on_interrupt = f"no store was changed; run it again to complete {output}"
-    code = run_job(settings, "export", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    code = run_job(settings, "export", lambda spark: run(spark, refs, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 
 
@@ -127,14 +127,14 @@ def diff(
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, split_bytes)
     word = damage_word(on_damage, "fail", "skip")
-    found = the_stores(settings, stores)
-    if len(found) != 2:
-        raise InvalidArgument(f"diff takes two stores, not {len(found)}")
+    refs = the_stores(settings, stores)
+    if len(refs) != 2:
+        raise InvalidArgument(f"diff takes two stores, not {len(refs)}")
 
     from engine.pipeline.jobs.diff import DiffOptions, run
 
     options = DiffOptions(topic, limit, word, given.split_bytes)
-    code = run_job(settings, "diff", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    code = run_job(settings, "diff", lambda spark: run(spark, refs, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 
 
@@ -201,7 +201,7 @@ def grep(
     largest = None if max_size is None else parse_size(max_size, "--max-size")
     word = damage_word(on_damage, "fail", "skip")
     pairs = tuple(_pair(text) for text in prop or ())
-    found = the_stores(settings, stores)
+    refs = the_stores(settings, stores)
 
     from engine.pipeline.jobs.grep import GrepOptions, run
 
@@ -225,7 +225,7 @@ def grep(
         on_damage=word,
         split_bytes=given.split_bytes,
     )
-    code = run_job(settings, "grep", lambda spark: run(spark, found, options), given, parquet=parquet, plot=plot)
+    code = run_job(settings, "grep", lambda spark: run(spark, refs, options), given, parquet=parquet, plot=plot)
     raise typer.Exit(code)
 
 

@@ -56,8 +56,8 @@ def query(
     show = Shower(output, config, decompress=decompress)
     with ReadStore(config) as store:
         say_not_read(output, config.typed, not_read(Disk(), config))
-        found = store.query(topic, key, most, first or 0, END_OF_TIME if last is None else last)
-        messages = [decode(record) for record in found.messages]
+        matches = store.query(topic, key, most, first or 0, END_OF_TIME if last is None else last)
+        messages = [decode(record) for record in matches.messages]
         if not messages:
             known = KnownNames.of(Disk(), store.files)
             known.demand_topic(topic)

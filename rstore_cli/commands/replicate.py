@@ -78,17 +78,17 @@ def replicate(
     answer = settings.output()
     settings.on_interrupt = "the copied part is kept: run the same command again to resume"
     with _screen(answer) as tell:
-        found = run(settings.load(), wanted, tell)
+        replicated = run(settings.load(), wanted, tell)
     if answer.json:
-        answer.document(found.to_json())
+        answer.document(replicated.to_json())
         return
     answer.facts(
         [
-            ("log", f"{found.start} to {found.end}"),
-            ("copied", f"{size(found.appended)} in {found.seconds:.1f} s"),
-            ("compared", size(found.compared)),
-            ("verified up to", str(found.dispatched)),
-            ("tables", ", ".join(found.tables) or "none"),
+            ("log", f"{replicated.start} to {replicated.end}"),
+            ("copied", f"{size(replicated.appended)} in {replicated.seconds:.1f} s"),
+            ("compared", size(replicated.compared)),
+            ("verified up to", str(replicated.dispatched)),
+            ("tables", ", ".join(replicated.tables) or "none"),
         ]
     )
 

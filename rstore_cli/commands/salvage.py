@@ -87,11 +87,11 @@ def list_(context: typer.Context) -> None:
 
     config = settings.load()
     with output.progress("reading what was saved") as tick:
-        found = inventory(Disk(), config, progress=tick)
+        saved = inventory(Disk(), config, progress=tick)
     if output.json:
-        output.document(found.to_json())
+        output.document(saved.to_json())
     else:
-        show_inventory(output, found)
+        show_inventory(output, saved)
 
 
 @app.command()
@@ -104,11 +104,11 @@ def show(context: typer.Context, repair: Annotated[str, typer.Argument(metavar="
     from engine.inspect.dump.salvage_list import describe
     from rstore_cli.salvage_text import show_detail
 
-    found = describe(Disk(), settings.load(), repair)
+    detail = describe(Disk(), settings.load(), repair)
     if output.json:
-        output.document(found.to_json())
+        output.document(detail.to_json())
     else:
-        show_detail(output, found)
+        show_detail(output, detail)
 
 
 @app.command()

@@ -38,7 +38,7 @@ def status(
     from engine.inspect.status.status import status as look
 
     with output.progress("queues", is_bytes=False) as tick:
-        found = look(Disk(), config, hours=hours, rate_hours=rate_hours, full=full, progress=tick)
+        state = look(Disk(), config, hours=hours, rate_hours=rate_hours, full=full, progress=tick)
     from rstore_cli.daemon import DaemonConnection
 
     live = None
@@ -47,10 +47,10 @@ def status(
     except StorageError as error:  # another user's, or it hangs: the files say enough
         output.warn(f"The daemon did not answer: {error}")
     if output.json:
-        output.document({**found.to_json(), "daemon": live})
+        output.document({**state.to_json(), "daemon": live})
     else:
         from rstore_cli.status_text import show, show_daemon
 
         if live is not None:
             show_daemon(output, live)
-        show(output, found, hours)
+        show(output, state, hours)

@@ -88,14 +88,14 @@ class _looking:  # noqa: N801 - a context manager that reads as a function
         daemon = DaemonConnection(root)
 
         def look() -> Look:
-            found: Look | None = daemon.ask("GET", "/status")
-            if found is None:
+            seen: Look | None = daemon.ask("GET", "/status")
+            if seen is None:
                 raise StorageError(
                     "no daemon runs on this store",
                     path=root,
                     hint="name a running broker with --broker HOST:PORT, or start one on a store of 4.9: rstore serve",
                 )
-            return found
+            return seen
 
         return look
 

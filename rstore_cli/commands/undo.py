@@ -45,14 +45,14 @@ def _list(settings: Settings) -> int:
     output, disk = settings.output(), Disk()
     root = survey(disk, settings.load()).root
     demand_saved(disk, root)
-    found = repairs(disk, root)
+    saved = repairs(disk, root)
     if output.json:
-        output.document({"repairs": [_described(repair) for repair in found]})
-    elif not found:
+        output.document({"repairs": [_described(repair) for repair in saved]})
+    elif not saved:
         output.text("No repairs.")
     else:
         rows = [
-            [r.name, r.manifest["command"], r.manifest["time"], str(len(r.pieces)), _state(r)] for r in reversed(found)
+            [r.name, r.manifest["command"], r.manifest["time"], str(len(r.pieces)), _state(r)] for r in reversed(saved)
         ]
         output.table(["repair", "command", "time (UTC)", "pieces", "state"], rows, numbers=(3,), whole=(0,))
     return OK
@@ -84,11 +84,11 @@ class _Undo(ChangeCommand["UndoPlan"]):
         if done:
             self.output.text("Done: the store is as it was before the repair.")
             return
-        said = plan.to_json(done=False)
+        summary = plan.to_json(done=False)
         rows = [
             ("store", plan.root),
-            ("undoes", "\n".join(said["undoes"])),
-            ("restores", f"{size(plan.bytes_restored)} in {count(len(said['filesRestored']), 'file')}"),
+            ("undoes", "\n".join(summary["undoes"])),
+            ("restores", f"{size(plan.bytes_restored)} in {count(len(summary['filesRestored']), 'file')}"),
             ("removes", f"{count(len(plan.created), 'file')} that the repair created"),
         ]
         if plan.resumed:

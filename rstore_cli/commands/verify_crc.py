@@ -44,7 +44,7 @@ def verify_crc(
     last = None if end is None else parse_size(end, "--to")
     given = SparkOptions.of(master, conf, split_bytes, used=spark, jobs=jobs)
     if spark:
-        found = _on_spark(settings, given, first, last)
+        verified = _on_spark(settings, given, first, last)
     else:
         config = settings.load()
 
@@ -52,12 +52,12 @@ def verify_crc(
         from engine.inspect.check.verify import verify
 
         with output.progress("verify") as tick:
-            found = verify(Disk(), config, start=first, end=last, jobs=jobs, progress=tick)
+            verified = verify(Disk(), config, start=first, end=last, jobs=jobs, progress=tick)
     if output.json:
-        output.document(found.to_json())
+        output.document(verified.to_json())
     else:
-        _show(output, found, settings.named)
-    if not found.clean:
+        _show(output, verified, settings.named)
+    if not verified.clean:
         raise typer.Exit(FOUND)
 
 
@@ -69,10 +69,13 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
 
     stores = the_stores(settings, None)
     with on_spark(settings, given, "verify-crc") as spark:
-        found = run(spark, stores, VerifyOptions(start=start, end=end, split_bytes=given.split_or(SPLIT_BYTES)))
-    (told,) = found.table("stores").to_json()
+        verified = run(spark, stores, VerifyOptions(start=start, end=end, split_bytes=given.split_or(SPLIT_BYTES)))
+    (told,) = verified.table("stores").to_json()
     bad, suspect, unusual = (
-        [Bad(row["physical_offset"], row["length"], row["file"], row["reason"]) for row in found.table(name).to_json()]
+        [
+            Bad(row["physical_offset"], row["length"], row["file"], row["reason"])
+            for row in verified.table(name).to_json()
+        ]
         for name in ("damage", "suspect", "unusual")
     )
     return VerifyResult(
@@ -81,39 +84,41 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
         told["bytes"],
         bad,
         suspect,
-        found.facts["suspects"],
+        verified.facts["suspects"],
         unusual,
-        found.facts["unusuals"],
-        found.facts["seconds"],
+        verified.facts["unusuals"],
+        verified.facts["seconds"],
         told["start"],
         told["end"],
         told["live"],
     )
 
 
-def _show(output: Output, found: VerifyResult, named: tuple[str, ...]) -> None:
-    rate = f", {size(int(found.size / found.seconds))}/s" if found.seconds >= 0.1 else ""
+def _show(output: Output, verified: VerifyResult, named: tuple[str, ...]) -> None:
+    rate = f", {size(int(verified.size / verified.seconds))}/s" if verified.seconds >= 0.1 else ""
     output.text(
-        f"{messages_in(found.messages, found.records, 'sound record')}, {size(found.size)}, "
-        f"offsets {found.start} to {found.end}, in {found.seconds:.1f} s{rate}"
+        f"{messages_in(verified.messages, verified.records, 'sound record')}, {size(verified.size)}, "
+        f"offsets {verified.start} to {verified.end}, in {verified.seconds:.1f} s{rate}"
     )
-    if found.batches:
+    if verified.batches:
         output.text(BATCHES)
-    if found.live:
+    if verified.live:
         output.text("The store is locked by a running process: the log was checked up to its current end.")
-    say_not_read(output, named, found.not_read)
-    if found.unusuals:
-        many = count(found.unusuals, "unusual record")
+    say_not_read(output, named, verified.not_read)
+    if verified.unusuals:
+        many = count(verified.unusuals, "unusual record")
         title = f"{many} (a client sent them so, or they were changed later: rstore can't tell; not an error):"
-        _places(output, title, found.unusual[:_NOTED], found.unusuals)
-    if not found.bad and not found.suspects:
-        output.text("No damage." if found.clean else "No damage in the part that was read.")
+        _places(output, title, verified.unusual[:_NOTED], verified.unusuals)
+    if not verified.bad and not verified.suspects:
+        output.text("No damage." if verified.clean else "No damage in the part that was read.")
         return
-    if found.bad:
-        _places(output, f"{count(len(found.bad), 'bad place')}:", found.bad, len(found.bad))
-    if found.suspects:
-        many = count(found.suspects, "suspect record")
-        _places(output, f"{many} (body sound, header or properties not; readable):", found.suspect, found.suspects)
+    if verified.bad:
+        _places(output, f"{count(len(verified.bad), 'bad place')}:", verified.bad, len(verified.bad))
+    if verified.suspects:
+        many = count(verified.suspects, "suspect record")
+        _places(
+            output, f"{many} (body sound, header or properties not; readable):", verified.suspect, verified.suspects
+        )
         output.text(
             "Keep queues and index: they may be the only evidence of what suspect records contained; reindex "
             "replaces them."
