@@ -208,13 +208,13 @@ class ExportedTable:
 
     def files(self) -> list[tuple[str, int]]:
         """Parquet files below `staging`: path from there, bytes."""
-        found = []
+        files = []
         for directory, _, names in os.walk(self.staging):
             for name in sorted(names):
                 if name.endswith(".parquet"):
                     path = os.path.join(directory, name)
-                    found.append((os.path.relpath(path, self.staging), os.path.getsize(path)))
-        return sorted(found)
+                    files.append((os.path.relpath(path, self.staging), os.path.getsize(path)))
+        return sorted(files)
 
     def is_empty(self) -> bool:
         """Whether the table has no Parquet file yet: what was exported so far held no message."""

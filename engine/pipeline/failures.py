@@ -66,15 +66,15 @@ def translate(error: BaseException) -> RStoreError:
     """The engine's error for whatever a job raised: itself, what an executor told, or what Spark's words mean."""
     if isinstance(error, RStoreError):
         return error
-    said = text_of(error)
-    return _noted(said) or _unmarked(said) or _known(said) or _unknown(error, said)
+    text = text_of(error)
+    return _noted(text) or _unmarked(text) or _known(text) or _unknown(error, text)
 
 
 def told(error: BaseException) -> RStoreError | None:
     """The engine's error that a worker has told through an error of Spark; None when it is another's."""
     words = (getattr(error, "_desc", None), getattr(error, "_stackTrace", None))
-    said = "\n".join(word for word in words if isinstance(word, str)) or text_of(error)  # which asks the JVM
-    return _noted(said) or _unmarked(said)
+    text = "\n".join(word for word in words if isinstance(word, str)) or text_of(error)  # which asks the JVM
+    return _noted(text) or _unmarked(text)
 
 
 def is_of_spark(error: BaseException) -> bool:
@@ -102,7 +102,7 @@ def text_of(error: BaseException) -> str:
 
 
 def _packed(error: RStoreError) -> str:
-    said = {
+    fields = {
         "kind": type(error).__name__,
         "message": error.message,
         "path": error.path,
@@ -110,26 +110,26 @@ def _packed(error: RStoreError) -> str:
         "hint": error.hint,
         "next": None if error.next is None else error.next.to_json(),
     }
-    return base64.urlsafe_b64encode(json.dumps(said).encode()).decode()
+    return base64.urlsafe_b64encode(json.dumps(fields).encode()).decode()
 
 
-def _noted(said: str) -> RStoreError | None:
-    match = _NOTE.search(said)
+def _noted(text: str) -> RStoreError | None:
+    match = _NOTE.search(text)
     if match is None:
         return None
     try:
-        found = json.loads(base64.urlsafe_b64decode(match[1]))
+        fields = json.loads(base64.urlsafe_b64decode(match[1]))
     except ValueError:
         return None
-    error = _of(found["kind"], found["message"], found["path"], found["offset"], found["hint"])
-    if found["next"] is not None:
-        error.next = NextStep(**found["next"])  # the hint ends with it already
+    error = _of(fields["kind"], fields["message"], fields["path"], fields["offset"], fields["hint"])
+    if fields["next"] is not None:
+        error.next = NextStep(**fields["next"])  # the hint ends with it already
     return error
 
 
-def _unmarked(said: str) -> RStoreError | None:
+def _unmarked(message: str) -> RStoreError | None:
     """An engine error by the last line of its traceback: its text has path, offset and hint in it already."""
-    for name, text in _UNMARKED.findall(said):
+    for name, text in _UNMARKED.findall(message):
         if name in _kinds(RStoreError):
             return _of(name, text.strip(), None, None, None)
     return None
@@ -137,16 +137,16 @@ def _unmarked(said: str) -> RStoreError | None:
 
 def _of(name: str, message: str, path: str | None, offset: int | None, hint: str | None) -> RStoreError:
     kind = _kinds(RStoreError).get(name, RStoreError)
-    found = kind.__new__(kind)
-    RStoreError.__init__(found, message, path=path, offset=offset, hint=hint)
-    return found
+    error = kind.__new__(kind)
+    RStoreError.__init__(error, message, path=path, offset=offset, hint=hint)
+    return error
 
 
 def _kinds(kind: type[RStoreError]) -> dict[str, type[RStoreError]]:
-    found = {kind.__name__: kind}
+    kinds = {kind.__name__: kind}
     for below in kind.__subclasses__():
-        found |= _kinds(below)
-    return found
+        kinds |= _kinds(below)
+    return kinds
 
 
 # --- what Spark says -------------------------------------------------------------------------------------------------
@@ -257,19 +257,19 @@ _KNOWN = (
 )
 
 
-def _known(said: str) -> RStoreError | None:
+def _known(text: str) -> RStoreError | None:
     for known in _KNOWN:
-        match = re.search(known.words, said, re.MULTILINE)
+        match = re.search(known.words, text, re.MULTILINE)
         if match is not None:
             word = next((group for group in match.groups() if group), "")
             return known.kind(known.message.format(" ".join(word.split())), hint=known.hint)
     return None
 
 
-def _unknown(error: BaseException, said: str) -> RStoreError:
+def _unknown(error: BaseException, message: str) -> RStoreError:
     """What a worker's traceback ends with, else the cause of all causes, else the first line."""
-    inner = [f"{name}: {text}" for name, text in _LAST_OF_TRACE.findall(said) if not name.startswith(_JAVA)]
-    causes = _CAUSE.findall(said)
-    first = next((line.strip() for line in said.splitlines() if line.strip()), type(error).__name__)
+    inner = [f"{name}: {text}" for name, text in _LAST_OF_TRACE.findall(message) if not name.startswith(_JAVA)]
+    causes = _CAUSE.findall(message)
+    first = next((line.strip() for line in message.splitlines() if line.strip()), type(error).__name__)
     told = " ".join((inner[0] if inner else causes[-1] if causes else first).split())
     return SparkFailed(f"{UNKNOWN}{_SQLSTATE.sub('', told)[:_SHOWN]}", hint="RSTORE_DEBUG=1 shows Spark's full error")

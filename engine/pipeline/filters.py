@@ -77,7 +77,7 @@ class Wanted:
 
     def chosen(self, batch: RecordBatch) -> NDArray[np.bool_] | None:
         """bool[n]: which records of a batch are wanted; None: all of them."""
-        found: NDArray[np.bool_] | None = None
+        mask: NDArray[np.bool_] | None = None
         for name, field in _RANGES.items():
             wanted: Range = getattr(self, name)
             if wanted == ALL:
@@ -86,13 +86,13 @@ class Wanted:
             if name == "physical_offset":
                 values = values + batch.base
             some = (values >= wanted.low) & (values <= wanted.high)
-            found = some if found is None else found & some
+            mask = some if mask is None else mask & some
         if self.consumable:
-            found = batch.consumable() if found is None else found & batch.consumable()
-        if self.topics is not None and (found is None or found.any()):
+            mask = batch.consumable() if mask is None else mask & batch.consumable()
+        if self.topics is not None and (mask is None or mask.any()):
             some = self._of_topic(batch)
-            found = some if found is None else found & some
-        return None if found is None or bool(found.all()) else found
+            mask = some if mask is None else mask & some
+        return None if mask is None or bool(mask.all()) else mask
 
     def _of_topic(self, batch: RecordBatch) -> NDArray[np.bool_]:
         import numpy as np
@@ -108,9 +108,9 @@ class Wanted:
         data.flags.writeable = False
         wanted = sorted(raw)
         ends = np.cumsum(np.array([len(one) for one in wanted], dtype=np.int64))
-        found = np.empty(len(batch), dtype=np.bool_)
-        is_topic(data, batch.table, np.frombuffer(b"".join(wanted), dtype=np.uint8), ends, found)
-        return found
+        mask = np.empty(len(batch), dtype=np.bool_)
+        is_topic(data, batch.table, np.frombuffer(b"".join(wanted), dtype=np.uint8), ends, mask)
+        return mask
 
 
 def pushed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:

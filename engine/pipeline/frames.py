@@ -44,8 +44,8 @@ class Watch:
 
     def facts(self) -> dict[str, int]:
         """`damaged_places` and `damaged_bytes`."""
-        found = self._seen()
-        return {"damaged_places": found["places"] or 0, "damaged_bytes": found["bytes"] or 0}
+        seen = self._seen()
+        return {"damaged_places": seen["places"] or 0, "damaged_bytes": seen["bytes"] or 0}
 
     def notes(self) -> tuple[str, ...]:
         """One sentence, none where nothing is damaged."""
@@ -69,11 +69,11 @@ def observed(observation: Observation, frame: DataFrame, counts: Sequence[Column
     from py4j.protocol import Py4JJavaError
 
     try:
-        found = observation.get
+        values = observation.get
     except Py4JJavaError:
-        found = {}
-    if found:
-        return dict(found)
+        values = {}
+    if values:
+        return dict(values)
     (row,) = frame.agg(*counts).collect()
     return dict(row.asDict())
 
@@ -139,15 +139,15 @@ def read(
     for key, value in options.items():
         if value is not None:
             reader = reader.option(key, str(value))
-    found = reader.load(",".join(map(_place, stores)))
+    frame = reader.load(",".join(map(_place, stores)))
     for asked, condition in (
         (names or None, F.col("topic").isin(names)),
         (start_time, F.col("store_timestamp") >= F.lit(start_time)),
         (end_time, F.col("store_timestamp") < F.lit(end_time)),
     ):
         if asked is not None:
-            found = found.where(condition | F.col("damage").isNotNull())
-    return found if start_offset is None else found.where(F.col("physical_offset") >= start_offset)
+            frame = frame.where(condition | F.col("damage").isNotNull())
+    return frame if start_offset is None else frame.where(F.col("physical_offset") >= start_offset)
 
 
 def _place(store: StoreRef) -> str:

@@ -55,8 +55,8 @@ def find_java_version(environment: Mapping[str, str] | None = None) -> tuple[Pat
             return home, version
         if version is not None:
             old.append(f"{home} has Java {version}")
-    found = "; ".join(old) if old else "none was found"
-    raise SparkMissing(f"Spark needs Java {LEAST_JAVA} or newer: {found}", hint=_HOW_TO_GET_IT)
+    versions = "; ".join(old) if old else "none was found"
+    raise SparkMissing(f"Spark needs Java {LEAST_JAVA} or newer: {versions}", hint=_HOW_TO_GET_IT)
 
 
 def java_version(home: Path) -> int | None:
@@ -65,10 +65,10 @@ def java_version(home: Path) -> int | None:
     if not java.is_file():
         return None
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ANSWERS_S, check=False)
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ANSWERS_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', said.stderr + said.stdout)
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
     if match is None:
         return None
     return int(match[2]) if match[1] == "1" and match[2] else int(match[1])  # "1.8" is 8

@@ -40,18 +40,18 @@ Run = Callable[[], int]
 
 def main(argument: str) -> int:
     """Run it."""
-    said = json.loads(argument)
+    request = json.loads(argument)
     more: dict[str, float] = {}
     try:
-        if said["cores"]:
+        if request["cores"]:
             began = time.perf_counter()
             from engine.pipeline.spark import session
 
-            with session(master=f"local[{said['cores']}]", name="rstore bench") as spark:
+            with session(master=f"local[{request['cores']}]", name="rstore bench") as spark:
                 more["start"] = time.perf_counter() - began
-                messages = _all(said, more, spark)
+                messages = _all(request, more, spark)
         else:
-            messages = _all(said, more, None)
+            messages = _all(request, more, None)
     except (RStoreError, OSError) as error:
         print(json.dumps({"error": str(error)}))
         return 1
@@ -59,17 +59,17 @@ def main(argument: str) -> int:
     return 0
 
 
-def _all(said: dict[str, Any], more: dict[str, float], spark: SparkSession | None) -> int:
+def _all(request: dict[str, Any], more: dict[str, float], spark: SparkSession | None) -> int:
     seen: set[str] = set()
     messages = 0
-    for number, measure in enumerate(said["measures"]):
-        run = _run_of(measure, Path(said["scratch"]), spark)
+    for number, measure in enumerate(request["measures"]):
+        run = _run_of(measure, Path(request["scratch"]), spark)
         if measure["job"] not in seen:
             seen.add(measure["job"])
             run()
         seconds: list[float] = []
         with _Workers() as workers:
-            for _ in range(said["rounds"]):
+            for _ in range(request["rounds"]):
                 began = time.perf_counter()
                 messages = run()
                 seconds.append(time.perf_counter() - began)
@@ -179,9 +179,9 @@ class _Workers:
 
     def _watch(self) -> None:
         while not self._ended.wait(EVERY_S):
-            found = [_memory(pid) for pid in _below(os.getpid())]
-            self.rss = max(self.rss, sum(rss for rss, _ in found))
-            self.anon = max(self.anon, sum(anon for _, anon in found))
+            memories = [_memory(pid) for pid in _below(os.getpid())]
+            self.rss = max(self.rss, sum(rss for rss, _ in memories))
+            self.anon = max(self.anon, sum(anon for _, anon in memories))
 
 
 def _below(root: int) -> Iterator[int]:
@@ -204,13 +204,13 @@ def _below(root: int) -> Iterator[int]:
 
 def _memory(pid: int) -> tuple[int, int]:
     """Resident bytes of a process, with and without mapped files."""
-    found = {"VmRSS": 0, "RssAnon": 0}
+    fields = {"VmRSS": 0, "RssAnon": 0}
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")
-            if name in found:
-                found[name] = int(value.split()[0]) * _KIB
-    return found["VmRSS"], found["RssAnon"]
+            if name in fields:
+                fields[name] = int(value.split()[0]) * _KIB
+    return fields["VmRSS"], fields["RssAnon"]
 
 
 if __name__ == "__main__":

@@ -124,15 +124,15 @@ def _whole(queues: list[TopicQueue]) -> bool:
 
 def _dispatched(reader: ReadStore, store: StoreRef) -> int:
     """Up to which physical offset every record has been dispatched: as far as the queues written last tell."""
-    found = store.segments[0].offset
+    end = store.segments[0].offset
     ranked = sorted(
         (files for files in reader.files.queues if files.files), key=lambda q: q.files[-1].mtime_ns, reverse=True
     )
     for files in ranked[:_OTHERS]:
         queue = reader.find_queue(files.queue.topic, files.queue.queue_id)
         if queue is not None:
-            found = max(found, queue.max_physical_offset)
-    return found
+            end = max(end, queue.max_physical_offset)
+    return end
 
 
 def _collected(
@@ -222,8 +222,8 @@ def narrow_events(split: Split, units: FoundUnits, log: ClosedLog) -> Iterator[E
     Raises:
         FormatError, StorageError: as `events`.
     """
-    found = _records(split, units, log)
-    if found is None:
+    batches = _records(split, units, log)
+    if batches is None:
         limit = split.store.config.max_message_size
         boundaries = Boundaries(log, max_message_size=limit, check_crc=False)
         start = boundaries.before(split.segment, split.start)
@@ -231,12 +231,12 @@ def narrow_events(split: Split, units: FoundUnits, log: ClosedLog) -> Iterator[E
             if not isinstance(event, Damage) or split.start <= event.offset < split.end:
                 yield event
     else:
-        yield from found
+        yield from batches
 
 
 def _records(split: Split, units: FoundUnits, log: ClosedLog) -> list[RecordBatch] | None:
     """The records, each looked at; None when a unit names something else. Raises StorageError."""
-    found: list[RecordBatch] = []
+    batches: list[RecordBatch] = []
     places: list[tuple[int, int, int, int]] = []
     most = split.store.config.max_message_size + ENCODE_OVERHEAD
     for place in units.table.T.tolist():
@@ -251,15 +251,15 @@ def _records(split: Split, units: FoundUnits, log: ClosedLog) -> list[RecordBatc
                 batch = _window(split, units.queues, places, log)
                 if batch is None:
                     return None
-                found.append(batch)
+                batches.append(batch)
                 places = []
         places.append(place)
     if places:
         batch = _window(split, units.queues, places, log)
         if batch is None:
             return None
-        found.append(batch)
-    return found
+        batches.append(batch)
+    return batches
 
 
 def _window(

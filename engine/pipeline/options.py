@@ -100,10 +100,10 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
 
     def size(name: str, least: int = 0) -> int | None:
         value = text(name)
-        found = None if value is None else parse_size(value, name)
-        if found is not None and found < least:
+        parsed = None if value is None else parse_size(value, name)
+        if parsed is not None and parsed < least:
             raise InvalidArgument(f"{name} = {value}: must be ≥ {least}")
-        return found
+        return parsed
 
     def flag(name: str, default: bool) -> bool:
         value = (text(name) or str(default)).lower()
@@ -165,19 +165,19 @@ def _columns(names: Iterable[str], include_body: bool) -> tuple[str, ...]:
             raise InvalidArgument(f"no such column: {name}", hint="there are " + ", ".join(COLUMNS))
         if name in wanted[:i]:
             raise InvalidArgument(f"columns: {name} is given twice")
-    found = tuple(name for name in wanted if include_body or name != "body")
-    if not found:
+    chosen = tuple(name for name in wanted if include_body or name != "body")
+    if not chosen:
         raise InvalidArgument("no column is left without the body", hint="give other columns, or includeBody = true")
-    return found
+    return chosen
 
 
 def _range(start: int | None, end: int | None) -> Range:
-    found = Range()
+    limits = Range()
     if start is not None:
-        found = found.both(Range(low=start))
+        limits = limits.both(Range(low=start))
     if end is not None:
-        found = found.both(Range(high=end - 1))
-    return found
+        limits = limits.both(Range(high=end - 1))
+    return limits
 
 
 def demand_stores(name: str, offsets: str | Mapping[str, int], stores: Iterable[str]) -> None:
@@ -198,12 +198,12 @@ def _offsets(name: str, text: str, words: tuple[str, ...]) -> str | Mapping[str,
     if text.lower() in words:
         return text.lower()
     try:
-        found = json.loads(text)
+        offsets = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(type(v) is int and v >= 0 for v in found.values()):
+        offsets = None
+    if not isinstance(offsets, dict) or not all(type(v) is int and v >= 0 for v in offsets.values()):
         raise InvalidArgument(
             f"{name} = {text}: must be {', '.join(words)}, or a physical offset per store",
             hint='for example {"broker-a": 1073741824}',
         )
-    return found
+    return offsets

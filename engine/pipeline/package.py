@@ -33,12 +33,12 @@ def build_zip(path: str | os.PathLike[str]) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as found:
+            with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
                 for file in sorted(file for top in _TOPS for file in (root / top).rglob("*.py")):
                     info = zipfile.ZipInfo(file.relative_to(root).as_posix(), _EPOCH)
                     info.compress_type = zipfile.ZIP_DEFLATED
                     info.external_attr = _MODE
-                    found.writestr(info, file.read_bytes())
+                    archive.writestr(info, file.read_bytes())
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)

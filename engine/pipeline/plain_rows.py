@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def row(split: Split, batch: RecordBatch, i: int, *, decompress: bool) -> dict[str, Any]:
     """Every column of record `i`."""
     message = decode(batch.record(i))
-    found = message.properties
+    properties = message.properties
     plain = inflate(message.body, message.sys_flag) if decompress else None
     return {
         "store": split.store.name,
@@ -30,9 +30,9 @@ def row(split: Split, batch: RecordBatch, i: int, *, decompress: bool) -> dict[s
         "topic": message.topic,
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
-        "tags": found.get(TAGS),
-        "keys": key_words(found.get(KEYS)),
-        "properties": list(found.items()),
+        "tags": properties.get(TAGS),
+        "keys": key_words(properties.get(KEYS)),
+        "properties": list(properties.items()),
         "body": message.body if plain is None else plain,
         "body_length": len(message.body),
         "body_crc": message.body_crc,

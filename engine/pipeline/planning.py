@@ -71,12 +71,12 @@ def plan(store: StoreRef, options: SourceOptions, wanted: Wanted, disk: Disk) ->
     with ClosedLog(disk, store.segments) as log:
         kept = _in_time(store, log, wanted.store_timestamp, options.clock_slack)
         tasks: list[StoreShare] = []
-        found = None
+        placed = None
         if wanted.consumable and wanted.topics is not None and options.on_damage != MARK:
-            found = find_units(store, wanted.topics, start, end)
+            placed = find_units(store, wanted.topics, start, end)
         missing = gaps(store, start, end)
-        if found is not None:
-            units, until = found
+        if placed is not None:
+            units, until = placed
             tasks = _narrow(plan_splits([store], split_bytes=options.split_bytes, start=start, end=until), units)
             start = max(start, until)
         if start < end:
@@ -96,13 +96,13 @@ def _before(store: StoreRef, log: ClosedLog, offset: int) -> int:
 
 
 def _narrow(splits: Sequence[Split], units: FoundUnits) -> list[StoreShare]:
-    found = []
+    planned = []
     for split in splits:
         end = min(split.end, split.log_end)
         some = units.between(split.start, end)
         if len(some):
-            found.append(StoreShare(split, units=some, rows=Range(split.start, end - 1)))
-    return found
+            planned.append(StoreShare(split, units=some, rows=Range(split.start, end - 1)))
+    return planned
 
 
 def shares(tasks: Sequence[StoreShare], missing: Sequence[Gap], on_damage: str) -> list[StoreShare]:
@@ -119,21 +119,21 @@ def shares(tasks: Sequence[StoreShare], missing: Sequence[Gap], on_damage: str) 
             hint="onDamage = mark adds a row for it, onDamage = skip continues after it",
         )
     left = list(missing)
-    found = []
+    planned = []
     for i, task in enumerate(tasks):
         split = task.split
         told = [gap for gap in left if gap.offset < split.segment.offset or i == len(tasks) - 1]
         left = left[len(told) :]
         store = dataclasses.replace(split.store, segments=(split.segment,))
-        found.append(dataclasses.replace(task, split=dataclasses.replace(split, store=store), gaps=tuple(told)))
-    return found
+        planned.append(dataclasses.replace(task, split=dataclasses.replace(split, store=store), gaps=tuple(told)))
+    return planned
 
 
 def gaps(store: StoreRef, start: int, end: int) -> list[Gap]:
     """The files that are missing between two physical offsets, where files are on both sides."""
     pairs = zip(store.segments, store.segments[1:], strict=False)
-    found = [Gap(one.end, other.offset - one.end) for one, other in pairs if one.end < other.offset]
-    return [gap for gap in found if gap.offset < end and gap.offset + gap.length > start]
+    missing = [Gap(one.end, other.offset - one.end) for one, other in pairs if one.end < other.offset]
+    return [gap for gap in missing if gap.offset < end and gap.offset + gap.length > start]
 
 
 def _in_time(store: StoreRef, log: ClosedLog, times: Range, slack: int) -> set[Segment]:
@@ -145,14 +145,14 @@ def _in_time(store: StoreRef, log: ClosedLog, times: Range, slack: int) -> set[S
     known = [time for time in firsts if time is not None]
     if known != sorted(known):
         return everything
-    found = set()
+    segments = set()
     for i, (segment, first) in enumerate(zip(store.segments, firsts, strict=True)):
         next_first = firsts[i + 1] if i + 1 < len(firsts) else None
         too_new = first is not None and first - slack > times.high
         too_old = next_first is not None and next_first + slack < times.low
         if not too_new and not too_old:
-            found.add(segment)
-    return found
+            segments.add(segment)
+    return segments
 
 
 def _first_time(store: StoreRef, log: ClosedLog, segment: Segment) -> int | None:

@@ -72,11 +72,11 @@ def draw(result: JobResult, path: str | os.PathLike[str]) -> None:
     kind = target.suffix.lower()
     if kind not in (*_PICTURES, _PAGE):
         raise InvalidArgument(f"unknown kind of chart: {target.name}", hint="use FILE.png, FILE.svg or FILE.html")
-    found = charts(result)
+    drawn = charts(result)
     if kind == _PAGE:
-        data = page(result, [_picture([chart], "svg").decode() for chart in found]).encode()
-    elif found:
-        data = _picture(found, kind[1:])
+        data = page(result, [_picture([chart], "svg").decode() for chart in drawn]).encode()
+    elif drawn:
+        data = _picture(drawn, kind[1:])
     else:
         raise InvalidArgument(f"{result.job} has no data for a chart", hint="FILE.html has its tables")
     try:
@@ -93,8 +93,8 @@ def charts(result: JobResult) -> list[Chart]:
         "diff": (_divergence,),
         "verify": (_damage,),
     }
-    found = (make(result) for make in makers.get(result.job, ()))
-    return [chart for chart in found if chart is not None and any(any(one.values) for one in chart.series)]
+    made = (make(result) for make in makers.get(result.job, ()))
+    return [chart for chart in made if chart is not None and any(any(one.values) for one in chart.series)]
 
 
 # --- what there is to see --------------------------------------------------------------------------------------------
@@ -231,21 +231,21 @@ def _hour_name(millis: int) -> str:
 # --- how it is drawn -------------------------------------------------------------------------------------------------
 
 
-def _picture(found: Sequence[Chart], kind: str) -> bytes:
+def _picture(drawn: Sequence[Chart], kind: str) -> bytes:
     """All charts, one below the other."""
     try:
         matplotlib: Any = importlib.import_module("matplotlib")
         figures: Any = importlib.import_module("matplotlib.figure")
     except ImportError:
         raise StorageError("matplotlib is not installed: no chart", hint="pip install 'rstore[bench]'") from None
-    heights = [1.2 + 0.26 * len(chart.labels) if chart.across else 3.2 for chart in found]
+    heights = [1.2 + 0.26 * len(chart.labels) if chart.across else 3.2 for chart in drawn]
     out = io.BytesIO()
     settings = {"svg.fonttype": "none", "svg.hashsalt": "rstore", "font.size": 9, "text.parse_math": False}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # a font without somebody's letters: boxes stand for them
         figure = figures.Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
-        places = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for axes, chart in zip(places, found, strict=True):
+        places = figure.subplots(len(drawn), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, chart in zip(places, drawn, strict=True):
             _draw(axes, chart)
         metadata = {"Date": None} if kind == "svg" else None
         figure.savefig(out, format=kind, metadata=metadata, dpi=120)

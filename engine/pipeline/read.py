@@ -71,8 +71,8 @@ def read_split(split: Split, options: ReadOptions, units: FoundUnits | None = No
     rows = Rows(split, options.columns, decompress=options.decompress)
     skipped: list[Damage] = []
     with open_log(split, Disk()) as log:
-        found = events(split, log, check_crc=False) if units is None else narrow_events(split, units, log)
-        for event in found:
+        split_events = events(split, log, check_crc=False) if units is None else narrow_events(split, units, log)
+        for event in split_events:
             if isinstance(event, RecordBatch):
                 chosen = options.wanted.chosen(event)
                 if chosen is None or chosen.any():

@@ -65,11 +65,11 @@ def _lacking(packages: dict[str, str | None]) -> SparkMissing | None:
 
 def _version(name: str) -> str | None:
     """That of the package which an import would find: a Spark of its own may stand before what pip installed."""
-    found = util.find_spec(name)
-    if found is None or found.origin is None:
+    spec = util.find_spec(name)
+    if spec is None or spec.origin is None:
         return None
     try:
-        written = _VERSION.search((Path(found.origin).parent / "version.py").read_text(encoding="utf-8"))
+        written = _VERSION.search((Path(spec.origin).parent / "version.py").read_text(encoding="utf-8"))
     except OSError:
         written = None
     if written is not None:

@@ -131,7 +131,7 @@ class Restorer:
     def _append(self, row: Mapping[str, Any], place: int) -> str | None:
         """Why it can't be, if so."""
         message = self._message(row)
-        found = dict(message.properties)
+        fields = dict(message.properties)
         queue = TopicQueue(message.topic, message.queue_id)
         if queue.topic == OP_TOPIC and (changed := self._operation(message)) is not message:
             if changed is None:
@@ -145,12 +145,12 @@ class Restorer:
         number = row["queue_offset"]
         if sysflag.is_consumable(message.sys_flag):
             number = self._numbers.next(queue, row["queue_offset"], at)
-            self._further(message, found, at)
+            self._further(message, fields, at)
         if queue.topic == HALF_TOPIC:
             self.done.counts["halves"] += 1
-            self._half(message, found)
-        if found != message.properties:
-            message = message._replace(properties=found)
+            self._half(message, fields)
+        if fields != message.properties:
+            message = message._replace(properties=fields)
             record = encode(message, self._raw(message, row))
             size = len(record)
             self._roll(size)  # a number of more digits
@@ -245,21 +245,21 @@ class Restorer:
         self.done.counts["operations_changed"] += 1
         return message._replace(body=",".join(map(str, after)).encode())
 
-    def _half(self, message: Message, found: dict[str, str]) -> None:
+    def _half(self, message: Message, fields: dict[str, str]) -> None:
         """A half that was put back names the one that it was first."""
         try:
-            before = parse_int(found.get(properties.TRAN_PREPARED_QUEUE_OFFSET, ""), 0, LONG_MAX)
+            before = parse_int(fields.get(properties.TRAN_PREPARED_QUEUE_OFFSET, ""), 0, LONG_MAX)
         except ValueError:
             return
         after = self._numbers.half(message.queue_id, before)
         if after is not None:
-            found[properties.TRAN_PREPARED_QUEUE_OFFSET] = str(after)
+            fields[properties.TRAN_PREPARED_QUEUE_OFFSET] = str(after)
 
-    def _further(self, message: Message, found: dict[str, str], at: int) -> None:
+    def _further(self, message: Message, fields: dict[str, str], at: int) -> None:
         """The queues of a multi-dispatch message, and its offsets in them."""
         comma, config = properties.MULTI_DISPATCH_SPLITTER, self._store.config
-        targets = found.get(properties.INNER_MULTI_DISPATCH, "").rstrip(comma).split(comma)
-        offsets = found.get(properties.INNER_MULTI_QUEUE_OFFSET, "").rstrip(comma).split(comma)
+        targets = fields.get(properties.INNER_MULTI_DISPATCH, "").rstrip(comma).split(comma)
+        offsets = fields.get(properties.INNER_MULTI_QUEUE_OFFSET, "").rstrip(comma).split(comma)
         if not targets[0].strip() or len(targets) != len(offsets):
             return
         if not config.enable_multi_dispatch or (not config.enable_lmq and any(map(names.is_lmq, targets))):
@@ -272,7 +272,7 @@ class Restorer:
         queues = [TopicQueue(t, 0 if names.is_lmq(t) and config.enable_lmq else message.queue_id) for t in targets]
         after = [self._numbers.next(queue, offset, at) for queue, offset in zip(queues, before, strict=True)]
         if after != before:
-            found[properties.INNER_MULTI_QUEUE_OFFSET] = comma.join(map(str, after))
+            fields[properties.INNER_MULTI_QUEUE_OFFSET] = comma.join(map(str, after))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -57,8 +57,8 @@ class JobResult:
 
     def to_json(self) -> dict[str, Any]:
         """Facts, and each table under its name."""
-        found: dict[str, Any] = {"job": self.job, "ok": self.ok, **self.facts}
-        found.update({table.name: table.to_json() for table in self.tables})
+        answer: dict[str, Any] = {"job": self.job, "ok": self.ok, **self.facts}
+        answer.update({table.name: table.to_json() for table in self.tables})
         if self.notes:
-            found["notes"] = list(self.notes)
-        return found
+            answer["notes"] = list(self.notes)
+        return answer

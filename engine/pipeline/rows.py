@@ -88,8 +88,8 @@ class Rows:
     def _odd(self, file: str, offset: int, size: int, why: str) -> pa.RecordBatch:
         import pyarrow as pa
 
-        found = damage_row(self._split.store.name, file, offset, size, why)
-        return pa.RecordBatch.from_pylist([found], schema=self._schema)
+        row = damage_row(self._split.store.name, file, offset, size, why)
+        return pa.RecordBatch.from_pylist([row], schema=self._schema)
 
 
 class _Columns:
@@ -154,9 +154,9 @@ class _Columns:
         import numpy as np
         import pyarrow as pa
 
-        found = np.empty(len(self._table), dtype=np.bool_)
-        self._kernel.bodies_ok(self._data, self._table, found)
-        return pa.array(found)
+        flags = np.empty(len(self._table), dtype=np.bool_)
+        self._kernel.bodies_ok(self._data, self._table, flags)
+        return pa.array(flags)
 
     def _bodies(self) -> pa.Array:
         import numpy as np
@@ -191,17 +191,17 @@ class _Columns:
         valid, nulls = None, 0
         if missing.any():
             valid, nulls = pa.py_buffer(np.packbits(~missing, bitorder="little")), int(missing.sum())
-        found = pa.Array.from_buffers(pa.string(), len(starts), [valid, _ends(kept), pa.py_buffer(out)], nulls)
+        column = pa.Array.from_buffers(pa.string(), len(starts), [valid, _ends(kept), pa.py_buffer(out)], nulls)
         if not ascii_only:
             try:
-                found.validate(full=True)
+                column.validate(full=True)
             except pa.ArrowInvalid:
                 self._replaced = True
                 data = self._buffer
                 places = zip(starts.tolist(), lengths.tolist(), strict=True)
                 texts = [None if n < 0 else str(data[at : at + n], "utf-8", "replace") for at, n in places]
                 return pa.array(texts, type=pa.string())
-        return found
+        return column
 
     # --- hosts ------------------------------------------------------------------------------------------------------
 
@@ -281,12 +281,12 @@ class _Columns:
 
         from engine.format.properties import key_words, parse
 
-        found = [parse(str(self._buffer[at : at + n], "utf-8", "replace")) for at, n in self._table[:, 11:13].tolist()]
+        parsed = [parse(str(self._buffer[at : at + n], "utf-8", "replace")) for at, n in self._table[:, 11:13].tolist()]
         if name == "tags":
-            return pa.array([one.get(TAGS) for one in found], type=pa.string())
+            return pa.array([one.get(TAGS) for one in parsed], type=pa.string())
         if name == "keys":
-            return pa.array([key_words(one.get(KEYS)) for one in found], type=pa.list_(pa.string()))
-        return pa.array([list(one.items()) for one in found], type=pa.map_(pa.string(), pa.string()))
+            return pa.array([key_words(one.get(KEYS)) for one in parsed], type=pa.list_(pa.string()))
+        return pa.array([list(one.items()) for one in parsed], type=pa.map_(pa.string(), pa.string()))
 
     def _values(self, name: str) -> tuple[Numbers, Numbers]:
         import numpy as np

@@ -117,13 +117,13 @@ def session(
 
 def parse_conf(words: list[str]) -> dict[str, str]:
     """`KEY=VALUE` each. Raises InvalidArgument."""
-    found = {}
+    settings = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.startswith("spark."):
             raise InvalidArgument(f"--conf {word}: not a setting of Spark", hint="for example spark.executor.memory=2g")
-        found[key] = value
-    return found
+        settings[key] = value
+    return settings
 
 
 class _Jvm:
@@ -238,13 +238,13 @@ class _Jvm:
         """Why it does not start, in Spark's own words."""
         if isinstance(error, RStoreError):
             return error
-        said = ""
+        log = ""
         with contextlib.suppress(OSError):
-            said = self._log.read_text(encoding="utf-8", errors="replace")
-        found = translate(RuntimeError(f"{text_of(error)}\n{said}"))
-        if found.message.startswith(UNKNOWN):
-            found.message = "Spark does not start: " + found.message.removeprefix(UNKNOWN)
-        return found
+            log = self._log.read_text(encoding="utf-8", errors="replace")
+        reason = translate(RuntimeError(f"{text_of(error)}\n{log}"))
+        if reason.message.startswith(UNKNOWN):
+            reason.message = "Spark does not start: " + reason.message.removeprefix(UNKNOWN)
+        return reason
 
 
 def _silence(spark: SparkSession) -> None:
@@ -280,18 +280,18 @@ def _places(scratch: str) -> dict[str, str]:
 
 def _environment(java: Path, master: str, given: Mapping[str, str]) -> dict[str, str]:
     """Variables for the JVM and its Python workers."""
-    found = {"JAVA_HOME": os.fspath(java), NOTES: "1"}
+    variables = {"JAVA_HOME": os.fspath(java), NOTES: "1"}
     python = python_of_workers(given.get("spark.pyspark.python"))
     if python is not None:
-        found["PYSPARK_PYTHON"] = python
+        variables["PYSPARK_PYTHON"] = python
     hosts = _hosts(master)
     here = is_local(master) or (hosts and all(host.startswith(_LOOPBACK) for host, _ in hosts))
     if here and "SPARK_LOCAL_IP" not in os.environ:
-        found["SPARK_LOCAL_IP"] = "127.0.0.1"
+        variables["SPARK_LOCAL_IP"] = "127.0.0.1"
     package = Path(__file__).resolve().parents[2]
     if os.fspath(package) not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
-        found["PYTHONPATH"] = os.pathsep.join(filter(None, [os.fspath(package), os.environ.get("PYTHONPATH")]))
-    return found
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, [os.fspath(package), os.environ.get("PYTHONPATH")]))
+    return variables
 
 
 @contextlib.contextmanager
@@ -313,13 +313,13 @@ def _hosts(master: str) -> list[tuple[str, int]]:
     """Host and port of each master of a standalone cluster; none otherwise."""
     if not master.startswith("spark://"):
         return []
-    found = []
+    hosts = []
     for place in master.removeprefix("spark://").split(","):
         host, colon, port = place.rpartition(":")
         if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
             raise InvalidArgument(f"--master {master}: not HOST:PORT: {place!r}", hint="for example spark://HOST:7077")
-        found.append((host, int(port)))
-    return found
+        hosts.append((host, int(port)))
+    return hosts
 
 
 def _demand_master(master: str) -> None:

@@ -77,7 +77,7 @@ def plan_splits(
     """
     if split_bytes < 1:
         raise InvalidArgument(f"splitBytes = {split_bytes} is invalid", hint="must be ≥ 1, for example 128M")
-    found: list[Split] = []
+    splits: list[Split] = []
     for store in stores:
         count = 0
         for segment in store.segments:
@@ -88,10 +88,10 @@ def plan_splits(
                 if until - stop < split_bytes // 4:
                     stop = until
                 last = segment.end if stop == until else stop
-                found.append(Split(store, count, segment, at, last, until, known and at == start))
+                splits.append(Split(store, count, segment, at, last, until, known and at == start))
                 count += 1
                 at = stop
-    return found
+    return splits
 
 
 def log_end(store: StoreRef, disk: Disk, *, start: int | None = None) -> int:
@@ -114,9 +114,9 @@ def log_end(store: StoreRef, disk: Disk, *, start: int | None = None) -> int:
         for segment in reversed(store.segments):
             if start is not None and segment.end <= start:
                 break
-            found = _end_in(store, log, segment, start)
-            if found is not None:
-                return found
+            end = _end_in(store, log, segment, start)
+            if end is not None:
+                return end
     if start is not None:
         return start
     return store.segments[0].offset if store.segments else 0
@@ -133,9 +133,9 @@ def _end_in(store: StoreRef, log: ClosedLog, segment: Segment, start: int | None
         wish = segment.end - step
         at = first if wish <= first else boundaries.at(segment, wish)
         if at < segment.end:
-            found = _last_sound(log, scanner, at, segment.end)
-            if found is not None or at == first:
-                return found
+            end = _last_sound(log, scanner, at, segment.end)
+            if end is not None or at == first:
+                return end
         elif at == first:
             return None
         step *= 4
@@ -143,14 +143,14 @@ def _end_in(store: StoreRef, log: ClosedLog, segment: Segment, start: int | None
 
 def _last_sound(log: ClosedLog, scanner: Scanner, start: int, end: int) -> int | None:
     fast = scanner.by_kernels(start, end)
-    found: int | None = None
+    last_end: int | None = None
     events = tallied(scanner.scan(start, end, resume=True))
     if fast is not None:
         events = RecordCounter(fast, log.read_into).count(start, end)
     for event in events:
         if isinstance(event, Tally | Blank):
-            found = event.end
-    return found
+            last_end = event.end
+    return last_end
 
 
 def open_log(split: Split, disk: Disk) -> ClosedLog:

@@ -63,21 +63,21 @@ def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk
         CannotMend, InvalidArgument, StorageError: as `survey`, as `of_store`.
     """
     disk = disk or Disk()
-    found: dict[str, StoreRef] = {}
+    by_name: dict[str, StoreRef] = {}
     for place in places:
         named, path = _named(place)
         roots = _roots(path)
         for name, root in zip(_names(roots), roots, strict=True):
             ref = _look(disk, named or name, Path(os.path.abspath(root)), config)
-            other = found.setdefault(ref.name, ref)
+            other = by_name.setdefault(ref.name, ref)
             if other is not ref:
                 raise Refused(
                     f"two stores are named {ref.name}: {other.root} and {ref.root}",
                     hint=f"rename one: OTHER={ref.root}",
                 )
-    if not found:
+    if not by_name:
         raise NotAStore("STORE is required", hint="give a directory, or a glob")
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
 def demand_idle(stores: Iterable[StoreRef]) -> None:

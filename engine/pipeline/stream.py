@@ -128,15 +128,15 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         stores = self._found()
         start = self._checked(start, stores)
-        found: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         for store in stores:
             low, high = start[store.name], end.get(store.name, 0)
             if low >= high:
                 continue
             splits = plan_splits([store], split_bytes=self._options.split_bytes, start=low, end=high, known=True)
             for share in shares(list(map(StoreShare, splits)), gaps(store, low, high), self._options.on_damage):
-                found.append(SplitPartition(share))
-        return found
+                partitions.append(SplitPartition(share))
+        return partitions
 
     def commit(self, end: Offsets) -> None:
         """Nothing to do: a log forgets by its own rules."""
@@ -166,7 +166,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _checked(self, start: Offsets, stores: Sequence[StoreRef]) -> Offsets:
         """`start` with all stores in it, moved to where logs begin if data may be lost."""
-        found: Offsets = {}
+        offsets: Offsets = {}
         for store in stores:
             at = start.get(store.name)
             begin = _begin(store)
@@ -179,15 +179,15 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     path=store.root,
                     hint="failOnDataLoss = false continues with what is left",
                 )
-            found[store.name] = at
+            offsets[store.name] = at
         if self._options.fail_on_data_loss:
             for name in start:
-                if name not in found:
+                if name not in offsets:
                     raise LogIsGone(
                         f"the store {name}, which the query has read, is no longer one of the stores",
                         hint="add it again, or set failOnDataLoss = false",
                     )
-        return found
+        return offsets
 
     def _end(self, store: StoreRef, start: int, disk: Disk) -> int:
         last = store.segments[-1].end if store.segments else 0
@@ -206,7 +206,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limited(self, stores: Sequence[StoreRef], start: Offsets, ends: Offsets, disk: Disk) -> Offsets:
         """As far as the limits allow; what one store does not use goes to those that have more."""
-        found: Offsets = {}
+        offsets: Offsets = {}
         size, records = self._options.max_bytes, self._options.max_records
         by_backlog = sorted(stores, key=lambda store: ends[store.name] - start[store.name])
         for i, store in enumerate(by_backlog):
@@ -218,8 +218,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if records is not None:
                 high, count = _counted(store, low, high, max(1, records // left), self._options.wanted, disk)
                 records = max(0, records - count)
-            found[store.name] = high
-        return found
+            offsets[store.name] = high
+        return offsets
 
 
 def _with_files_of_now(store: StoreRef, disk: Disk) -> StoreRef:

@@ -146,8 +146,8 @@ class _Diff:
         )
         rows = groups.orderBy(F.col("first_offset").asc_nulls_last(), "topic", "queue_id").limit(_MOST_QUEUES + 1)
         columns = ("topic", "queue_id", "messages_a", "messages_b", *_kinds(), "first_offset")
-        found = [tuple(row[c] for c in columns) for row in rows.collect()]
-        return found[:_MOST_QUEUES], [f"the first {_MOST_QUEUES} queues"] if len(found) > _MOST_QUEUES else []
+        queues = [tuple(row[c] for c in columns) for row in rows.collect()]
+        return queues[:_MOST_QUEUES], [f"the first {_MOST_QUEUES} queues"] if len(queues) > _MOST_QUEUES else []
 
     def _places(self, joined: DataFrame) -> Table:
         from pyspark.sql import functions as F  # noqa: N812
@@ -192,31 +192,35 @@ class _Diff:
                 for key, value in watch.facts().items()
             },
         }
-        said = [*notes, *self._ranges(behind)]
+        notes_all = [*notes, *self._ranges(behind)]
         for name, watch in zip((a, b), watches, strict=True):
-            said += [f"{name}: {note}" for note in watch.notes()]
+            notes_all += [f"{name}: {note}" for note in watch.notes()]
         wrong = tuple(row for row in queues if row[-1] is not None or row[columns.index("behind_a")] or row[-2])
         titled = f"Queues that differ (a: {a}, b: {b})"
         return JobResult(
-            "diff", facts, (Table("queues", titled, columns, wrong), places), ok=not firsts and even, notes=tuple(said)
+            "diff",
+            facts,
+            (Table("queues", titled, columns, wrong), places),
+            ok=not firsts and even,
+            notes=tuple(notes_all),
         )
 
     def _ranges(self, behind: tuple[int, int]) -> list[str]:
         """What only one of the logs has, before and behind what both have."""
-        said = []
+        notes = []
         names, starts, ends = (self._a.name, self._b.name), self._starts, self._ends
         for one, other in ((0, 1), (1, 0)):
             if starts[one] < starts[other]:
-                said.append(
+                notes.append(
                     f"{names[other]} starts at {starts[other]}, {names[one]} at {starts[one]}: "
                     f"the {starts[other] - starts[one]} bytes before are not compared"
                 )
             if ends[one] > ends[other]:
-                said.append(
+                notes.append(
                     f"{names[other]} ends at {ends[other]}, {names[one]} at {ends[one]}: "
                     f"{counted(behind[one], 'message after it is', 'messages after it are')} only in {names[one]}"
                 )
-        return said
+        return notes
 
 
 def _kinds() -> dict[str, Column]:

@@ -262,11 +262,11 @@ def read_table(spark: SparkSession, directory: str) -> DataFrame:
 
     place = "file://" + os.path.abspath(directory)
     try:
-        found = spark.read.parquet(place).schema
+        columns = spark.read.parquet(place).schema
     except AnalysisException as error:
         raise InvalidArgument(f"not a table: {frames.first_line(error)}", path=directory) from None
     kinds = {"topic": StringType(), "day": DateType()}
-    schema = StructType([StructField(f.name, kinds.get(f.name, f.dataType)) for f in found.fields])
+    schema = StructType([StructField(f.name, kinds.get(f.name, f.dataType)) for f in columns.fields])
     rows = spark.read.schema(schema).parquet(place)
     if FULL_TOPIC not in rows.columns:
         return rows
@@ -293,12 +293,12 @@ def _demand_alike(table: ExportedTable, columns: tuple[str, ...], options: Expor
 
 def _with(stretches: list[ExportedRange], new: ExportedRange) -> list[ExportedRange]:
     """The stretches and one more, which goes on where one of the same choice ends."""
-    found = list(stretches)
-    for i, one in enumerate(found):
+    ranges = list(stretches)
+    for i, one in enumerate(ranges):
         if one.choice == new.choice and one.end == new.start:
-            found[i] = ExportedRange(one.start, new.end, one.choice)
-            return found
-    return [*found, new]
+            ranges[i] = ExportedRange(one.start, new.end, one.choice)
+            return ranges
+    return [*ranges, new]
 
 
 def _is_of_damage(path: str) -> bool:

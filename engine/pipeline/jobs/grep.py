@@ -103,12 +103,12 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: GrepOptions) -
             rows = shown.collect()
         else:  # an empty limit would have Spark read nothing
             rows = counted.agg(F.count(F.lit(1))).collect()[:0]
-    found = frames.observed(count, matches, sums)
-    if options.topic is not None and not found["matches"]:
+    counts = frames.observed(count, matches, sums)
+    if options.topic is not None and not counts["matches"]:
         demand_known(stores, [options.topic])
     return JobResult(
         "grep",
-        {"matches": found["matches"], "bytes": found["bytes"] or 0, "shown": len(rows), **watch.facts()},
+        {"matches": counts["matches"], "bytes": counts["bytes"] or 0, "shown": len(rows), **watch.facts()},
         (_table(rows, options),),
         notes=watch.notes(),
     )

@@ -132,8 +132,8 @@ def _settings(options: ImportOptions, manifest: Manifest | None, name: str) -> S
     base = StoreConfig().with_changes(
         **{key: value for key, value in (known.settings if known else {}).items() if key in fields}
     )
-    found = base if options.config is None else config.load_broker(Path(options.config), base)
-    return found.with_changes(
+    settings = base if options.config is None else config.load_broker(Path(options.config), base)
+    return settings.with_changes(
         store_path_root_dir=Path(os.path.abspath(options.output)),
         store_path_commit_log=None,
         read_only_commit_log_store_paths=None,
@@ -183,7 +183,7 @@ def _answer(name: str, options: ImportOptions, done: Restored, damaged: int) -> 
         **{what: done.counts[what] for what in _SAID},
         "damaged_places": damaged,
     }
-    notes = [f"{done.counts[what]} {said}" for what, said in _SAID.items() if done.counts[what]]
+    notes = [f"{done.counts[what]} {meaning}" for what, meaning in _SAID.items() if done.counts[what]]
     if damaged:
         notes.append(f"{damaged} damaged ranges of the table are not messages")
     notes.append("config/ (topics, consumer groups, their offsets) is not part of a table: copy it from the source")

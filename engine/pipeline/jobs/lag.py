@@ -70,9 +70,9 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions) ->
 
     now = Disk().now_ms() if options.now is None else options.now
 
-    found = run_groups(spark, [[_Work(store, options, now)] for store in stores], _look)
-    queues = [(store.name, *row) for store, lag in zip(stores, found, strict=True) for row in lag.queues]
-    findings = [(store.name, *row) for store, lag in zip(stores, found, strict=True) for row in lag.findings]
+    lags = run_groups(spark, [[_Work(store, options, now)] for store in stores], _look)
+    queues = [(store.name, *row) for store, lag in zip(stores, lags, strict=True) for row in lag.queues]
+    findings = [(store.name, *row) for store, lag in zip(stores, lags, strict=True) for row in lag.findings]
     if not queues:
         topics, groups_ = ([] if name is None else [name] for name in (options.topic, options.group))
         demand_known(stores, topics, groups_)
@@ -100,7 +100,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions) ->
         Table("queues", "Unread messages by queue", ("store", *_QUEUES), tuple(queues)),
         Table("findings", "Anomalies", ("store", "code", "where", "detail"), tuple(findings)),
     )
-    notes = tuple(f"{store.name}: {note}" for store, lag in zip(stores, found, strict=True) for note in lag.notes)
+    notes = tuple(f"{store.name}: {note}" for store, lag in zip(stores, lags, strict=True) for note in lag.notes)
     return JobResult("lag", facts, tables, ok=not above and not below, notes=notes)
 
 
@@ -145,7 +145,7 @@ def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
         cuts = unread.cuts(rows.queue)
         unread.add(rows.queue, rows, measure(rows, last_row(rows), begin, cuts, _ROWS_AT_MOST))
     unread.finish(files.newer.hides)
-    found = []
+    queue_rows = []
     notes = [f"{name} has no consumer offset: lag unknown" for name in unread.without]
     newer, hidden = files.newer, (ROCKSDB_QUEUES, BATCH_QUEUES, ROCKSDB_CONFIG)
     notes += [f"{part.what} ({part.where}): not read" for part in newer.parts if part.what in hidden]
@@ -160,7 +160,7 @@ def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
             for line in group.queues:
                 stamp = store_time_at(log, line.oldest) if line.oldest >= 0 else 0
                 age = None if stamp <= 0 else now - stamp
-                found.append(
+                queue_rows.append(
                     (
                         *(group.group, group.topic, line.queue_id, line.offset, line.min_offset, line.max_offset),
                         *(line.messages, line.size, stamp or None, age),
@@ -169,7 +169,7 @@ def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
     if estimated:
         notes.append(f"bytes of queues with more than {_ROWS_AT_MOST} messages are estimates")
     odd = tuple((f.code, f.where, f.message) for f in findings.result())
-    return StoreLag(tuple(found), odd, tuple(notes))
+    return StoreLag(tuple(queue_rows), odd, tuple(notes))
 
 
 def _groups(queues: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -181,5 +181,5 @@ def _groups(queues: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         row[1] += size
         if stamp is not None and (row[2] is None or stamp < row[2]):
             row[2], row[3] = stamp, age
-    found = [(*key, *row) for key, row in sums.items()]
-    return sorted(found, key=lambda row: (-row[2], *row[:2]))
+    rows = [(*key, *row) for key, row in sums.items()]
+    return sorted(rows, key=lambda row: (-row[2], *row[:2]))

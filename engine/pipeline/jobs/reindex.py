@@ -270,13 +270,13 @@ def _build_all(spark: SparkSession, builds: Sequence[StoreBuild], options: Reind
     groups = _groups(work, cores_of(spark))
     rows = context.parallelize(groups, len(groups)).flatMap(scan_group).persist(StorageLevel.DISK_ONLY)
     try:
-        said = sorted(unfailed(rows.flatMap(_said).collect()))
-        for scanned in said:
+        reports = sorted(unfailed(rows.flatMap(_said).collect()))
+        for scanned in reports:
             builds[scanned.store].scanned.append(scanned)
         for one in builds:
             _judge(one)
         shared = context.broadcast(tuple(_share(one, options) for one in builds))
-        size = sum(40 * scanned.units + 20 * scanned.keys for scanned in said)
+        size = sum(40 * scanned.units + 20 * scanned.keys for scanned in reports)
         tasks = max(2 * cores_of(spark), size // BLOBS_A_TASK)
         try:
             built = (
@@ -331,7 +331,7 @@ def _share(one: StoreBuild, options: ReindexOptions) -> StoreWork:
     disk.mkdirs(os.path.join(plan.built, APART))
     counts = [scanned.keys for scanned in one.scanned]
     starts = dict(zip((s.split for s in one.scanned), accumulate(counts, initial=0), strict=False))
-    found = []
+    index_shares = []
     if options.scope.index and files.config.message_index_enable:
         plan.index_built = True
         plan.keys = sum(counts)
@@ -345,8 +345,8 @@ def _share(one: StoreBuild, options: ReindexOptions) -> StoreWork:
             index.close()
         one.index_problems = index.problems
         one.kept_index = index.names()
-        found = shares(disk, os.path.join(plan.built, names.INDEX), files.index_layout, plan.keys)
-    return StoreWork(files, plan.built, one.begin, tuple(found), starts)
+        index_shares = shares(disk, os.path.join(plan.built, names.INDEX), files.index_layout, plan.keys)
+    return StoreWork(files, plan.built, one.begin, tuple(index_shares), starts)
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

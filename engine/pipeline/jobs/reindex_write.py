@@ -163,5 +163,5 @@ def _index(disk: Disk, work: StoreWork, store: int, place: str, rows: Iterator[A
 
 def _differs(disk: Disk, files: StoreFiles, share: IndexShare, path: str) -> bool:
     """Whether the store has another file at this one's place, names aside."""
-    old: Sequence[str] = [found.path for found in files.index]
+    old: Sequence[str] = [there.path for there in files.index]
     return share.place >= len(old) or not same_file(disk, old[share.place], path)

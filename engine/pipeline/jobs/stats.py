@@ -90,10 +90,10 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: StatsOptions) 
         F.try_subtract(stamp, F.pmod(stamp, F.lit(HOUR_MS))).alias("hour"),
     ).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        found = _Stats(kept, watch, options.top).result(len(stores))
-        if options.topic is not None and not found.facts["messages"]:
+        result = _Stats(kept, watch, options.top).result(len(stores))
+        if options.topic is not None and not result.facts["messages"]:
             demand_known(stores, [options.topic])
-        return found
+        return result
     finally:
         kept.unpersist()
 
@@ -137,14 +137,14 @@ class _Stats:
         """All that is asked of the whole: the pass over the logs."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        (found,) = self._kept.agg(
+        (totals,) = self._kept.agg(
             *_sums(),
             F.min("store_timestamp").alias("first"),
             F.max("store_timestamp").alias("last"),
             *(one for name in ("size", "body_length", "delay") for one in _distribution(name)),
             F.count_if(F.col("delay") < 0).alias("delay_negative"),
         ).collect()
-        return found
+        return totals
 
     def _grouped(self, name: str, title: str, by: tuple[str, ...], most: int) -> Table:
         from pyspark.sql import functions as F  # noqa: N812

@@ -77,18 +77,18 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
     groups = grouped(splits, cores_of(spark))
     work = [[tuple(_Work(split, _is_first(split, options)) for split in group)] for group in groups]
     checked = [one for some in run_groups(spark, work, _check_all) for one in some]
-    found = {store.name: VerifyResult(start=options.start or 0, live=store.live) for store in stores}
+    verified = {store.name: VerifyResult(start=options.start or 0, live=store.live) for store in stores}
     for name, some in groupby(zip(splits, checked, strict=True), key=lambda one: one[0].store.name):
-        _merge(found[name], list(some), options)
+        _merge(verified[name], list(some), options)
     rows = [
         (s.name, s.root, f.records, f.messages, f.size, len(f.bad), f.start, f.end, f.live)
-        for s, f in ((s, found[s.name]) for s in stores)
+        for s, f in ((s, verified[s.name]) for s in stores)
     ]
     damage, suspect, unusual = (
         tuple(
             (store.name, one.offset, one.length, os.path.basename(one.path), one.reason)
             for store in stores
-            for one in kind(found[store.name])
+            for one in kind(verified[store.name])
         )
         for kind in (attrgetter("bad"), attrgetter("suspect"), attrgetter("unusual"))
     )
@@ -97,12 +97,12 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
         {
             "stores": len(stores),
             "splits": len(splits),
-            "records": sum(f.records for f in found.values()),
-            "messages": sum(f.messages for f in found.values()),
-            "bytes": sum(f.size for f in found.values()),
+            "records": sum(f.records for f in verified.values()),
+            "messages": sum(f.messages for f in verified.values()),
+            "bytes": sum(f.size for f in verified.values()),
             "bad": len(damage),
-            "suspects": sum(f.suspects for f in found.values()),
-            "unusuals": sum(f.unusuals for f in found.values()),
+            "suspects": sum(f.suspects for f in verified.values()),
+            "unusuals": sum(f.unusuals for f in verified.values()),
             "seconds": round(time.monotonic() - began, 3),
         },
         (
@@ -118,14 +118,14 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
 def _plan(stores: Sequence[StoreRef], options: VerifyOptions) -> list[Split]:
     """The splits of all stores. A live log is frozen at its end."""
     disk = Disk()
-    found: list[Split] = []
+    splits: list[Split] = []
     for store in stores:
         end = options.end
         if store.live:
             written = log_end(store, disk)
             end = written if end is None else min(end, written)
-        found += plan_splits([store], split_bytes=options.split_bytes, start=options.start or 0, end=end)
-    return found
+        splits += plan_splits([store], split_bytes=options.split_bytes, start=options.start or 0, end=end)
+    return splits
 
 
 class _Work(NamedTuple):
@@ -175,11 +175,11 @@ def _events(split: Split, disk: Disk, log: ClosedLog, scanner: Scanner, start: i
     return tallied(settled_events(disk, scanner, start, end, live=split.store.live))
 
 
-def _merge(found: VerifyResult, checked: list[tuple[Split, _Checked]], options: VerifyOptions) -> None:
+def _merge(verified: VerifyResult, checked: list[tuple[Split, _Checked]], options: VerifyOptions) -> None:
     """One store's parts."""
     splits, answers = [split for split, _ in checked], [answer for _, answer in checked]
     if options.start is None or _is_first(splits[0], options):
-        found.start = answers[0].start
+        verified.start = answers[0].start
     merge_parts(
-        found, [split.segment for split in splits], [answer.part for answer in answers], lambda i: answers[i].tail
+        verified, [split.segment for split in splits], [answer.part for answer in answers], lambda i: answers[i].tail
     )
