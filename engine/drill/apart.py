@@ -222,18 +222,18 @@ class _Runs:
                     process.stdin.write(task.to_line())
                     process.stdin.flush()
                 for line in process.stdout:
-                    found = json.loads(line)
-                    ready = ready or "ready" in found
-                    result = found.get("result", result)
-                    if "progress" in found and self.progress is not None:
-                        self.progress(drill.name, *found["progress"])
+                    answer = json.loads(line)
+                    ready = ready or "ready" in answer
+                    result = answer.get("result", result)
+                    if "progress" in answer and self.progress is not None:
+                        self.progress(drill.name, *answer["progress"])
             finally:
                 self._end(process)
             errors.seek(0)
-            said = " | ".join(line.strip() for line in errors.read().splitlines() if line.strip())[-600:]
+            errors_text = " | ".join(line.strip() for line in errors.read().splitlines() if line.strip())[-600:]
         if result is None and process.returncode < 0:
-            said = f"the process was killed by {signal.Signals(-process.returncode).name}. {said}"
-        return ready, result, said
+            errors_text = f"the process was killed by {signal.Signals(-process.returncode).name}. {errors_text}"
+        return ready, result, errors_text
 
     def _start(self, command: list[str], errors: IO[str]) -> subprocess.Popen[str]:
         """A process that Ctrl-C doesn't reach: this one ends it."""
@@ -263,9 +263,9 @@ class _Runs:
         with self.lock:
             self.running.discard(process)
 
-    def _result(self, drill: Drill, ready: bool, result: dict[str, Any] | None, said: str) -> DrillResult:
+    def _result(self, drill: Drill, ready: bool, result: dict[str, Any] | None, errors_text: str) -> DrillResult:
         if result is not None:
             return DrillResult.from_json(result)
         broken = DrillResult(drill.name, drill.purpose)
-        broken.fail(Failure(0, CARRIED_OUT, "an end", said or "the process ended without a result"))
+        broken.fail(Failure(0, CARRIED_OUT, "an end", errors_text or "the process ended without a result"))
         return broken

@@ -65,9 +65,9 @@ class Baseline:
 
         offsets, sizes, crcs = _records(disk, config)
         at = np.searchsorted(offsets, self._offsets)
-        found = at < len(offsets)
+        is_known = at < len(offsets)
         at = np.minimum(at, max(0, len(offsets) - 1))
-        same = found.copy()
+        same = is_known.copy()
         if len(offsets):
             same &= (offsets[at] == self._offsets) & (sizes[at] == self._sizes) & (crcs[at] == self._crcs)
         lost = self._offsets[~same]

@@ -57,9 +57,9 @@ def settings_text(config: StoreConfig) -> str:
     """The settings that somebody gave, as a properties file."""
     import javaproperties
 
-    found = {apache_key(name): _text(getattr(config, name)) for name in sorted(config.given) if name != "other"}
-    found["storePathRootDir"] = os.fspath(config.store_path_root_dir)
-    return str(javaproperties.dumps({key: value for key, value in found.items() if value is not None}))
+    settings = {apache_key(name): _text(getattr(config, name)) for name in sorted(config.given) if name != "other"}
+    settings["storePathRootDir"] = os.fspath(config.store_path_root_dir)
+    return str(javaproperties.dumps({key: value for key, value in settings.items() if value is not None}))
 
 
 def _text(value: Any) -> str | None:

@@ -218,16 +218,16 @@ def _check(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
     from engine.repair.recover.following import mended_by_recovery
 
     del options
-    found = check(disk, config, mended=mended_by_recovery(disk))
-    return _found(found.findings, ok=found.ok)
+    checked = check(disk, config, mended=mended_by_recovery(disk))
+    return _found(checked.findings, ok=checked.ok)
 
 
 def _doctor(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
     from engine.inspect.check.doctor import doctor
 
     del options
-    found = doctor(disk, config)
-    return _found(found.findings, ok=found.starts)
+    diagnosis = doctor(disk, config)
+    return _found(diagnosis.findings, ok=diagnosis.starts)
 
 
 def _plan_start(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
@@ -244,9 +244,9 @@ def _verify_crc(disk: Disk, config: StoreConfig, options: Options) -> CommandOut
     from engine.inspect.check.verify import verify
 
     del options
-    found = verify(disk, config)
-    said = f"{counted(found.records, 'record')}, {len(found.bad)} bad"
-    return CommandOutcome(1 if found.bad else 0, None, said)
+    verified = verify(disk, config)
+    summary = f"{counted(verified.records, 'record')}, {len(verified.bad)} bad"
+    return CommandOutcome(1 if verified.bad else 0, None, summary)
 
 
 def _found(findings: tuple[Finding, ...], *, ok: bool) -> CommandOutcome:

@@ -48,11 +48,11 @@ class Content:
     def differs(self, other: Content, *, to_the_byte: bool) -> str | None:
         """What differs, in a few words; None when nothing does."""
         mine, theirs = (self.bytes_, other.bytes_) if to_the_byte else (self.meaning, other.meaning)
-        found = sorted(path for path in mine.keys() | theirs.keys() if mine.get(path) != theirs.get(path))
-        if not found:
+        paths = sorted(path for path in mine.keys() | theirs.keys() if mine.get(path) != theirs.get(path))
+        if not paths:
             return None
-        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        return ", ".join(_said(path, mine, theirs) for path in found[:_NAMED]) + more
+        more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+        return ", ".join(_said(path, mine, theirs) for path in paths[:_NAMED]) + more
 
 
 def _said(path: str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> str:
@@ -78,43 +78,43 @@ def content(disk: Disk, config: StoreConfig) -> Content:
 
 def _meaning(disk: Disk, files: StoreFiles, digests: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     extended = files.config.enable_consume_queue_ext
-    for path, found in digests.items():
+    for path, sha in digests.items():
         top = path.split(os.sep)[0]
         if top == names.CONSUMEQUEUE and extended:
             yield path, _without_addresses(disk, os.path.join(files.root, path))
         elif top == names.QUARANTINE:
             # A kill can leave an empty file, which is set aside, too.
             if disk.stat(os.path.join(files.root, path)).size:
-                yield path, found
+                yield path, sha
         elif top not in _SAID_ELSEWHERE:
-            yield path, found
+            yield path, sha
     yield names.INDEX, _entries(disk, files)
 
 
 def _without_addresses(disk: Disk, path: str) -> str:
     import numpy as np
 
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     file = disk.open_reader(path)
     try:
         size = file.size()
         for at in range(0, size, _ROWS * UNIT_SIZE):
             units = np.frombuffer(file.read(at, min(_ROWS * UNIT_SIZE, size - at)), dtype=unit_dtype())
-            found.update(np.ascontiguousarray(units["physical_offset"]).tobytes())
-            found.update(np.ascontiguousarray(units["size"]).tobytes())
+            digest.update(np.ascontiguousarray(units["physical_offset"]).tobytes())
+            digest.update(np.ascontiguousarray(units["size"]).tobytes())
     finally:
         file.close()
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def _entries(disk: Disk, files: StoreFiles) -> str:
     """The index as what its queries see: (key hash, physical offset) of every entry, in order."""
     import numpy as np
 
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in files.index:
         if not name.whole:
-            found.update(name.name.encode() + b" is no index file")
+            digest.update(name.name.encode() + b" is no index file")
             continue
         with ClosedIndexFile(disk, name.path, files.index_layout) as file:
             for first in range(1, file.entry_count + 1, _ROWS):
@@ -122,5 +122,5 @@ def _entries(disk: Disk, files: StoreFiles) -> str:
                 # Interleaved, so that where one file ends and the next begins makes no difference.
                 both = np.empty(len(rows), dtype=[("hash", ">i4"), ("offset", ">i8")])
                 both["hash"], both["offset"] = rows["key_hash"], rows["physical_offset"]
-                found.update(both.tobytes())
-    return found.hexdigest()
+                digest.update(both.tobytes())
+    return digest.hexdigest()

@@ -272,6 +272,6 @@ def _cutting(
     return CuttingDisk(scene.root, moments, copy_to, lose=lose, torn=torn, rng=rng, mapped=not scene.channel)
 
 
-def _inside(said: str, root: str) -> str:
+def _inside(text: str, root: str) -> str:
     """Without the scratch directory's name."""
-    return said.replace(root + "/", "").replace(root, "the store")
+    return text.replace(root + "/", "").replace(root, "the store")

@@ -90,8 +90,8 @@ def _rot_log(disk: Disk, scene: Scene, step: DamageStep) -> str:
     # Twice through the log rather than all of a large one in memory.
     bodies = sum(1 for _, row, _ in _records(disk, files, log) if row.body_length)
     numbers = frozenset(_spread(bodies, step, "record with a body"))
-    found = ((offset, row, segment) for offset, row, segment in _records(disk, files, log) if row.body_length)
-    chosen = [one for number, one in enumerate(found) if number in numbers]
+    candidates = ((offset, row, segment) for offset, row, segment in _records(disk, files, log) if row.body_length)
+    chosen = [one for number, one in enumerate(candidates) if number in numbers]
     for offset, row, segment in chosen:
         _flip(disk, segment.path, offset - segment.offset + row.body_position - row.position + row.body_length // 2)
         scene.hurt.append((offset, offset + row.size))
@@ -197,16 +197,16 @@ def _there(root: str, pattern: str) -> str:
 
 
 def _remove(scene: Scene, pattern: str) -> str:
-    found = sorted(glob.glob(os.path.join(glob.escape(scene.root), pattern)))
-    if not found:
+    paths = sorted(glob.glob(os.path.join(glob.escape(scene.root), pattern)))
+    if not paths:
         raise InvalidArgument(f"nothing in the store matches {pattern}", hint=_there(scene.root, pattern))
-    for path in found:
+    for path in paths:
         if os.path.isdir(path):
             shutil.rmtree(path)
         else:
             os.unlink(path)
-    some = ", ".join(os.path.relpath(path, scene.root) for path in found[:3])
-    return f"lost: {some}" + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    some = ", ".join(os.path.relpath(path, scene.root) for path in paths[:3])
+    return f"lost: {some}" + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------

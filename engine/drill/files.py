@@ -49,11 +49,11 @@ def blocks(disk: Disk, path: str) -> Iterator[tuple[int, memoryview]]:
 
 def digest(disk: Disk, path: str) -> str:
     """SHA-256 over a file's length and its blocks with their places: equal exactly for equal bytes, holes or not."""
-    found = hashlib.sha256(b"%d" % disk.stat(path).size)
+    hashed = hashlib.sha256(b"%d" % disk.stat(path).size)
     for at, block in blocks(disk, path):
-        found.update(b"@%d:" % at)
-        found.update(block)
-    return found.hexdigest()
+        hashed.update(b"@%d:" % at)
+        hashed.update(block)
+    return hashed.hexdigest()
 
 
 def snapshot(disk: Disk, root: str) -> dict[str, Seen]:
@@ -68,10 +68,10 @@ def snapshot(disk: Disk, root: str) -> dict[str, Seen]:
 
 def fingerprint(seen: dict[str, Seen]) -> str:
     """One SHA-256 for a whole snapshot."""
-    found = hashlib.sha256()
+    hashed = hashlib.sha256()
     for path, what in sorted(seen.items()):
-        found.update(f"{path}\0{what.digest}\0{what.mtime_ns}\n".encode("utf-8", "surrogateescape"))
-    return found.hexdigest()
+        hashed.update(f"{path}\0{what.digest}\0{what.mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    return hashed.hexdigest()
 
 
 def data_bytes(disk: Disk, root: str) -> int:

@@ -80,10 +80,10 @@ class Judge:
         assert outcome is not None
         wanted = expect.exit or (0,)
         if outcome.exit not in wanted:
-            said = f"{outcome.exit}" + (
+            outcome_text = f"{outcome.exit}" + (
                 f" ({outcome.error}: {outcome.said})" if outcome.error else f" ({outcome.said})"
             )
-            yield Unmet("exit", " or ".join(map(str, wanted)), said)
+            yield Unmet("exit", " or ".join(map(str, wanted)), outcome_text)
         if expect.error is not None and outcome.error != expect.error:
             yield Unmet("error", expect.error, f"{outcome.error}: {outcome.said}" if outcome.error else "none")
         if expect.changed is not None and outcome.changed != expect.changed:
@@ -97,10 +97,10 @@ class Judge:
         wanted = bool(self._expect.refused)
         if bool(refused) != wanted:
             if refused:
-                said = f"{len(refused)} refused: {refused[0].status.value} ({refused[0].error})"
+                answers_text = f"{len(refused)} refused: {refused[0].status.value} ({refused[0].error})"
             else:
-                said = f"all {len(self._scene.answers)} were stored"
-            yield Unmet("refused", str(wanted).lower(), said)
+                answers_text = f"all {len(self._scene.answers)} were stored"
+            yield Unmet("refused", str(wanted).lower(), answers_text)
         unclear = [one for one in refused if one.append is not None or not isinstance(one.error, DiskFull)]
         if wanted and unclear:
             yield Unmet("refused", "a status that names the full disk as the reason", str(unclear[0]))
@@ -125,26 +125,26 @@ class Judge:
         scene, expect = self._scene, self._expect
         now = content(scene.new_disk(), scene.config)
         for expectation, names in (("store", expect.store), ("bytes", expect.bytes)):
-            found: list[str] = []
+            differences: list[str] = []
             for name in names or ():
                 differs = now.differs(scene.states[name], to_the_byte=expectation == "bytes")
-                found += [] if differs is None else [f"against {name}: {differs}"]
-            if names and len(found) == len(names):
-                yield Unmet(expectation, " or ".join(names), "; ".join(found))
+                differences += [] if differs is None else [f"against {name}: {differs}"]
+            if names and len(differences) == len(names):
+                yield Unmet(expectation, " or ".join(names), "; ".join(differences))
 
     def _settled(self) -> Iterator[Unmet]:
         scene = self._scene
         plan = plan_recover(scene.new_disk(), scene.config)
         settled = plan.refusal is None and not plan.changed and not plan.files.abort
         if settled != self._expect.settled:
-            said = "recovery has nothing to do" if settled else str(plan.refusal or "recovery would change the store")
-            yield Unmet("settled", str(self._expect.settled).lower(), said)
+            state = "recovery has nothing to do" if settled else str(plan.refusal or "recovery would change the store")
+            yield Unmet("settled", str(self._expect.settled).lower(), state)
 
     def _check(self) -> Iterator[Unmet]:
         scene = self._scene
-        found = check(scene.new_disk(), scene.config)
+        checked = check(scene.new_disk(), scene.config)
         may = self._expect.may_find or ()
-        wrong = [one for one in found.findings if one.severity is not Severity.INFO and one.code not in may]
+        wrong = [one for one in checked.findings if one.severity is not Severity.INFO and one.code not in may]
         if bool(wrong) != (self._expect.check == "problems"):
             some = "; ".join(f"{one.code} {one.where}: {one.message}" for one in wrong[:_NAMED])
             yield Unmet("check", self._expect.check or "", some or "nothing is wrong")
@@ -236,15 +236,15 @@ class Judge:
         scene = self._scene
         assert scene.served is not None
         config = os.path.join(scene.root, "config")
-        said: dict[str, Any] = {}
+        tables: dict[str, Any] = {}
         for name in ("topics.json", "consumerOffset.json"):
             path = os.path.join(config, name)
             disk = scene.new_disk()
-            said[name] = fastjson.loads(disk.read_file(path).decode()) if disk.exists(path) else {}
-        known = said["topics.json"].get("topicConfigTable", {})
+            tables[name] = fastjson.loads(disk.read_file(path).decode()) if disk.exists(path) else {}
+        known = tables["topics.json"].get("topicConfigTable", {})
         for topic in {one.topic for one in scene.ledger.acknowledged} - known.keys():
             yield f"topics.json has no {topic}"
-        offsets = said["consumerOffset.json"].get("offsetTable", {})
+        offsets = tables["consumerOffset.json"].get("offsetTable", {})
         for (topic, queue_id), offset in scene.served.committed().items():
             there = offsets.get(f"{topic}@drill", {}).get(str(queue_id), 0)
             if there != offset:
@@ -277,10 +277,10 @@ class Judge:
 
 def _some(expectation: str, wanted: str, wrong: Iterator[str] | list[str]) -> Iterator[Unmet]:
     """One Unmet for all of a kind: the first few, and how many there are."""
-    found = list(wrong)
-    if found:
-        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        yield Unmet(expectation, wanted, "; ".join(found[:_NAMED]) + more)
+    faults = list(wrong)
+    if faults:
+        more = f"; and {len(faults) - _NAMED} more" if len(faults) > _NAMED else ""
+        yield Unmet(expectation, wanted, "; ".join(faults[:_NAMED]) + more)
 
 
 def _by_place(store: MessageStore, expected: list[Stored]) -> Iterator[str]:

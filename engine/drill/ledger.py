@@ -243,31 +243,31 @@ def strangers(
                 at = max(at + 1, got.next_begin_offset)
                 continue
             for record in got.messages:
-                found = decode(record)
-                why = _stranger(record, found, (topic, queue_id, at), seen, ledger, repeats=repeats)
+                message = decode(record)
+                why = _stranger(record, message, (topic, queue_id, at), seen, ledger, repeats=repeats)
                 if why is not None:
-                    yield f"{topic}/{queue_id} {at}, log {found.physical_offset}: {why}"
-                seen.add(found.physical_offset)
+                    yield f"{topic}/{queue_id} {at}, log {message.physical_offset}: {why}"
+                seen.add(message.physical_offset)
                 at += 1
 
 
 def _stranger(
     record: memoryview,
-    found: StoredMessage,
+    message: StoredMessage,
     place: tuple[str, int, int],
     seen: set[int],
     ledger: DrillLedger,
     *,
     repeats: bool,
 ) -> str | None:
-    if not found.crc_ok:
+    if not message.crc_ok:
         return "body CRC mismatch"
-    if not is_one_of(bytes(record), ledger.appended.get(found.physical_offset, [])):
+    if not is_one_of(bytes(record), ledger.appended.get(message.physical_offset, [])):
         return "never put"
-    if (found.topic, found.queue_id, found.queue_offset) != place:
-        repeated = repeats and (found.topic, found.queue_id) == place[:2]
-        return None if repeated else f"it is {found.topic}/{found.queue_id} {found.queue_offset}"
-    return "read twice" if found.physical_offset in seen and not repeats else None
+    if (message.topic, message.queue_id, message.queue_offset) != place:
+        repeated = repeats and (message.topic, message.queue_id) == place[:2]
+        return None if repeated else f"it is {message.topic}/{message.queue_id} {message.queue_offset}"
+    return "read twice" if message.physical_offset in seen and not repeats else None
 
 
 def is_one_of(record: bytes, put: Sequence[Stored]) -> bool:

@@ -20,8 +20,8 @@ SUFFIX = ".toml"
 def names() -> tuple[str, ...]:
     """The names of the drills that come with rstore, sorted."""
     directory = resources.files("engine.drill").joinpath("scripts")
-    found = [entry.name.removesuffix(SUFFIX) for entry in directory.iterdir() if entry.name.endswith(SUFFIX)]
-    return tuple(sorted(found))
+    names_there = [entry.name.removesuffix(SUFFIX) for entry in directory.iterdir() if entry.name.endswith(SUFFIX)]
+    return tuple(sorted(names_there))
 
 
 def shipped(name: str) -> Drill:

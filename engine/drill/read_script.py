@@ -72,8 +72,8 @@ def read_script(path: Path) -> Drill:
 def parse_script(text: bytes, source: str) -> Drill:
     """The drill in a script's bytes. Raises InvalidArgument."""
     try:
-        said = text.decode("utf-8")
-        return _drill(tomllib.loads(said), source, said)
+        script = text.decode("utf-8")
+        return _drill(tomllib.loads(script), source, script)
     except UnicodeDecodeError as error:
         raise InvalidArgument("the drill is not UTF-8", path=source, offset=error.start) from None
     except (tomllib.TOMLDecodeError, _Wrong) as error:
@@ -88,10 +88,10 @@ def _drill(table: Mapping[str, Any], source: str, text: str) -> Drill:
         raise _Wrong("name", f"{name!r}: small letters, digits and single hyphens")
     if name in RESERVED:
         raise _Wrong("name", f"{name!r} is reserved for the command line")
-    found = table.get("step", [])
-    if not isinstance(found, list) or not found:
+    step_tables = table.get("step", [])
+    if not isinstance(step_tables, list) or not step_tables:
         raise _Wrong("step", "a drill requires steps: [[step]] tables")
-    steps = _patient(_step(one, f"step {number}") for number, one in enumerate(found, 1))
+    steps = _patient(_step(one, f"step {number}") for number, one in enumerate(step_tables, 1))
     store = _table(StoreSpec, table.get("store", {}), "store")
     drill = Drill(name, purpose, steps, store, source, text)
     _check(drill)
@@ -103,7 +103,7 @@ def _patient(steps: Iterable[AnyStep]) -> tuple[AnyStep, ...]:
 
     Not those that are expected to be refused, nor those with a patience of their own.
     """
-    found: list[AnyStep] = []
+    patient: list[AnyStep] = []
     again = False
     for step in steps:
         if isinstance(step, Room):
@@ -111,8 +111,8 @@ def _patient(steps: Iterable[AnyStep]) -> tuple[AnyStep, ...]:
         full = isinstance(step, Put) and step.crash is not None and step.crash.how == "disk-full"
         if isinstance(step, Put) and not step.patience_ms and (full or (again and not step.expect.refused)):
             step = replace(step, patience_ms=PATIENCE_MS)  # noqa: PLW2901
-        found.append(step)
-    return tuple(found)
+        patient.append(step)
+    return tuple(patient)
 
 
 def _step(table: Any, where: str) -> AnyStep:
@@ -185,9 +185,9 @@ def _known(
 
 def _meant(word: object, names: Any) -> str:
     """The nearest of the names; or the one that it begins with, as of Apache's SYNC_FLUSH."""
-    said = str(word).lower()
+    lower = str(word).lower()
     some = [str(name) for name in names]
-    close = get_close_matches(said, some, 1) or [name for name in some if said.startswith(name)]
+    close = get_close_matches(lower, some, 1) or [name for name in some if lower.startswith(name)]
     return f" (did you mean {close[0]}?)" if close else ""
 
 

@@ -116,11 +116,11 @@ class DrillResult:
         }
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> DrillResult:
+    def from_json(cls, fields: dict[str, Any]) -> DrillResult:
         """What `to_json` gave."""
-        rest = {key: value for key, value in found.items() if key not in ("interruptions", "steps", "failures")}
-        steps = [StepResult(**step) for step in found["steps"]]
-        return cls(**rest, steps=steps, failures=[Failure(**failure) for failure in found["failures"]])
+        rest = {key: value for key, value in fields.items() if key not in ("interruptions", "steps", "failures")}
+        steps = [StepResult(**step) for step in fields["steps"]]
+        return cls(**rest, steps=steps, failures=[Failure(**failure) for failure in fields["failures"]])
 
 
 @dataclass(frozen=True, slots=True)

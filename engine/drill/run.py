@@ -155,7 +155,7 @@ class _Run:
         if index == len(self._drill.steps):
             return
         step, number = self._drill.steps[index], index + 1
-        said: list[str] = []
+        notes: list[str] = []
 
         def tell(tried: int, of: int) -> None:
             here = self._result.steps[index]
@@ -166,9 +166,9 @@ class _Run:
 
         with self._failing(number, scene.branch):
             tries = 0
-            for child in perform(scene, step, number, self._how, tell, said):
+            for child in perform(scene, step, number, self._how, tell, notes):
                 tries += 1
-                self._note(index, said)
+                self._note(index, notes)
                 try:
                     with self._failing(number, child.branch):
                         if self._holds(child, step, number):
@@ -179,7 +179,7 @@ class _Run:
                         self._close(child)
             if not tries:
                 raise StepFailed("there is nothing to interrupt")
-        self._note(index, said)
+        self._note(index, notes)
 
     def _holds(self, scene: Scene, step: AnyStep, number: int) -> bool:
         """Whether all that is expected holds; what is to be remembered is remembered then."""
@@ -213,14 +213,14 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - a fault of the engine is what a drill is there to find
             self._fail(number, branch, f"{type(error).__name__}: {error}")
 
-    def _fail(self, number: int, branch: tuple[str, ...], found: str) -> None:
+    def _fail(self, number: int, branch: tuple[str, ...], actual: str) -> None:
         self._result.judged += 1
-        self._result.fail(Failure(number, CARRIED_OUT, "no error", found, "; ".join(branch)))
+        self._result.fail(Failure(number, CARRIED_OUT, "no error", actual, "; ".join(branch)))
 
-    def _note(self, index: int, said: list[str]) -> None:
+    def _note(self, index: int, notes: list[str]) -> None:
         here = self._result.steps[index]
-        if said and not here.said:
-            here.said = said[0]
+        if notes and not here.said:
+            here.said = notes[0]
 
     def _tick(self) -> None:
         self._done += 1

@@ -164,12 +164,12 @@ class Served:
                         topic, queue_id, item = ledger.make()
                     until = time.monotonic() + patience_ms / 1000
                     while True:
-                        found, answer = self._put_one(wire, topic, queue_id, item)
+                        stored, answer = self._put_one(wire, topic, queue_id, item)
                         with lock:
-                            if found is not None:
-                                ledger.add([found])
+                            if stored is not None:
+                                ledger.add([stored])
                                 if answer.code == ResponseCode.SUCCESS:
-                                    ledger.acknowledged.append(found)
+                                    ledger.acknowledged.append(stored)
                                 break
                             refused.append(RefusedPut(answer.code, answer.remark or ""))
                         if time.monotonic() >= until:
@@ -185,12 +185,12 @@ class Served:
         self, wire: WireClient, topic: str, queue_id: int, item: BatchItem
     ) -> tuple[Stored | None, RemotingCommand]:
         """The record as it must lie there, but for its store time; None when it was not stored."""
-        said = properties.parse(item.properties_raw.decode())
-        header = send_fields(topic, queue_id, said)
+        fields = properties.parse(item.properties_raw.decode())
+        header = send_fields(topic, queue_id, fields)
         answer = wire.ask(RequestCode.SEND_MESSAGE_V2, header, item.body)
         if "msgId" not in answer.fields:
             return None, answer
-        raw = properties.join({**said, "CLUSTER": _CLUSTER}).encode()
+        raw = properties.join({**fields, "CLUSTER": _CLUSTER}).encode()
         message = Message(
             topic,
             item.body,
@@ -203,7 +203,7 @@ class Served:
         number, offset = int(answer.fields["queueOffset"]), int(answer.fields["msgId"][-16:], 16)
         patch(record, 0, queue_offset=number, physical_offset=offset, store_timestamp=0)
         return Stored(
-            topic, queue_id, number, offset, said[properties.UNIQ_KEY], raw, bytes(record), timed=False
+            topic, queue_id, number, offset, fields[properties.UNIQ_KEY], raw, bytes(record), timed=False
         ), answer
 
     # --- consumers --------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class How:
         return None if self.thorough else self.sample or crash.sample
 
 
-def perform(scene: Scene, step: AnyStep, number: int, how: How, tell: Tell, said: list[str]) -> Iterator[Scene]:
+def perform(scene: Scene, step: AnyStep, number: int, how: How, tell: Tell, notes: list[str]) -> Iterator[Scene]:
     """Do it. What was done is added to `said`.
 
     Raises:
@@ -80,7 +80,7 @@ def perform(scene: Scene, step: AnyStep, number: int, how: How, tell: Tell, said
         kind = FlushDiskType.SYNC_FLUSH if step.flush == "sync" else FlushDiskType.ASYNC_FLUSH
         scene.config = scene.config.with_changes(flush_disk_type=kind)
     if crash is None:
-        said.append(_plain(scene, step, how))
+        notes.append(_plain(scene, step, how))
         yield scene
         return
     rng = Random(f"{number} {scene.branch}")
@@ -88,10 +88,10 @@ def perform(scene: Scene, step: AnyStep, number: int, how: How, tell: Tell, said
         raise NotHere(f"power cuts are modelled in memory, for stores of up to {MODEL_MAX >> 20} MiB")
     sample = how.sample_of(crash)
     if isinstance(step, RunCommand):
-        said.append(f"{_command_line(step)}, {_WORDS[crash.how]} at each operation in turn")
+        notes.append(f"{_command_line(step)}, {_WORDS[crash.how]} at each operation in turn")
         yield from interrupted_command(scene, step, crash, sample, rng, tell)
     elif isinstance(step, Put):
-        said.append(f"{counted(step.count, 'put')}, {_WORDS[crash.how]} at each operation in turn")
+        notes.append(f"{counted(step.count, 'put')}, {_WORDS[crash.how]} at each operation in turn")
         yield from interrupted_puts(scene, step, crash, sample, rng, tell)
 
 
@@ -120,12 +120,12 @@ def _plain(scene: Scene, step: AnyStep, how: How) -> str:
             scene.clock.now += step.shift_ms
             return f"the clock is set {abs(step.shift_ms)} ms {'back' if step.shift_ms < 0 else 'forward'}"
         case Room():
-            said = _room(scene, step, how)
+            note = _room(scene, step, how)
             if scene.session is not None and scene.disk is not None:
                 scene.disk.used_ratio = scene.used_ratio
                 if scene.session.clean.running:
                     scene.session.clean.look()  # as it does every ten seconds
-            return said
+            return note
         case LookStep():
             return "a look at what is there"
 
@@ -150,10 +150,10 @@ def _put_served(scene: Scene, served: Served, step: Put) -> str:
     ledger = scene.ledger
     before = len(ledger.acknowledged)
     scene.refusals = served.put(ledger, step.count, step.clients, step.patience_ms)
-    said = f"{counted(step.count, 'put')} by {counted(step.clients, 'client')}"
+    note = f"{counted(step.count, 'put')} by {counted(step.clients, 'client')}"
     if scene.refusals:
-        said += f", {len(scene.refusals)} refused ({scene.refusals[0]})"
-    return f"{said}, {counted(len(ledger.acknowledged) - before, 'message')} acknowledged"
+        note += f", {len(scene.refusals)} refused ({scene.refusals[0]})"
+    return f"{note}, {counted(len(ledger.acknowledged) - before, 'message')} acknowledged"
 
 
 def _put(scene: Scene, step: Put) -> str:
@@ -173,9 +173,9 @@ def _put_into(scene: Scene, store: MessageStore, step: Put) -> str:
     else:
         scene.answers = [ledger.put(store, wait=step.waits) for _ in range(step.count)]
     refused = sum(not answer.ok for answer in scene.answers)
-    said = f"{counted(step.count, 'put')}" + (f", {refused} refused" if refused else "")
+    note = f"{counted(step.count, 'put')}" + (f", {refused} refused" if refused else "")
     new = len(ledger.acknowledged) - before
-    return f"{said}, {counted(new, 'message')} acknowledged" if new else said
+    return f"{note}, {counted(new, 'message')} acknowledged" if new else note
 
 
 def _close(scene: Scene) -> str:

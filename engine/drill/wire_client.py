@@ -85,10 +85,10 @@ class WireClient:
         """The answer to an earlier request; to any, with None. Raises Gone, TimeoutError."""
         deadline = time.monotonic() + self._timeout
         while True:
-            for at, found in enumerate(self._answers):
-                if opaque is None or found.opaque == opaque:
+            for at, command in enumerate(self._answers):
+                if opaque is None or command.opaque == opaque:
                     del self._answers[at]
-                    return found
+                    return command
             self._read(deadline)
 
     def listen(self, seconds: float) -> None:
@@ -135,19 +135,19 @@ class WireClient:
         topic: str,
         queue_id: int,
         body: bytes,
-        said: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
         *,
         group: str = "producers",
         sys_flag: int = 0,
     ) -> RemotingCommand:
         """SEND_MESSAGE_V2. Raises Gone, TimeoutError."""
-        return self.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue_id, said, group, sys_flag), body)
+        return self.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue_id, properties, group, sys_flag), body)
 
     def heartbeat(
         self, *, producer: str | None = None, consumer: str | None = None, topics: tuple[str, ...] = ()
     ) -> None:
         """Become a member of groups. Raises Gone, TimeoutError."""
-        said = {
+        body = {
             "clientID": self.id,
             "producerDataSet": [{"groupName": producer}] if producer else [],
             "consumerDataSet": [
@@ -162,19 +162,19 @@ class WireClient:
             if consumer
             else [],
         }
-        self.ask(RequestCode.HEART_BEAT, None, orjson.dumps(said))
+        self.ask(RequestCode.HEART_BEAT, None, orjson.dumps(body))
 
     def next_offset(self, group: str, topic: str, queue_id: int) -> int:
         """Where a group goes on: what it has committed, or the queue's first message. Raises Gone, TimeoutError."""
         place = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
-        found = self.ask(RequestCode.QUERY_CONSUMER_OFFSET, place)
-        if found.code:
-            found = self.ask(RequestCode.GET_MIN_OFFSET, place)
-        return int(found.fields.get("offset", "0"))
+        answer = self.ask(RequestCode.QUERY_CONSUMER_OFFSET, place)
+        if answer.code:
+            answer = self.ask(RequestCode.GET_MIN_OFFSET, place)
+        return int(answer.fields.get("offset", "0"))
 
 
 def send_fields(
-    topic: str, queue_id: int, said: Mapping[str, str] | None = None, group: str = "producers", sys_flag: int = 0
+    topic: str, queue_id: int, properties: Mapping[str, str] | None = None, group: str = "producers", sys_flag: int = 0
 ) -> dict[str, str]:
     """The header of SEND_MESSAGE_V2."""
     return {
@@ -186,7 +186,7 @@ def send_fields(
         "f": str(sys_flag),
         "g": str(time.time_ns() // 1_000_000),
         "h": "0",
-        "i": property_words.join(said or {}),
+        "i": property_words.join(properties or {}),
         "j": "0",
         "m": "false",
     }
