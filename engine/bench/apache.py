@@ -74,8 +74,8 @@ class Apache:
             "bytes": task.workload.size,
             **{f"set.{name}": value for name, value in {**sizes, **settings}.items()},
         }
-        said = [f"{name}={value}" for name, value in words.items()]
-        return [str(self.java), *OPENS, "-cp", self.class_path, MAIN, job, *said]
+        arguments = [f"{name}={value}" for name, value in words.items()]
+        return [str(self.java), *OPENS, "-cp", self.class_path, MAIN, job, *arguments]
 
 
 def find(cache: Path | None = None) -> Apache:
@@ -100,14 +100,14 @@ def find(cache: Path | None = None) -> Apache:
 def _java() -> tuple[Path, str]:
     home = os.environ.get("JAVA_HOME")
     named = Path(home) / "bin" / "java" if home else None
-    found = str(named) if named is not None and named.is_file() else shutil.which("java")
-    if found is None:
+    program = str(named) if named is not None and named.is_file() else shutil.which("java")
+    if program is None:
         raise Missing("Java is not installed: no java program in JAVA_HOME or PATH")
-    said = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60, check=False)
-    version = re.search(r'version "(\d+)([^"]*)"', said.stderr + said.stdout)
+    answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    version = re.search(r'version "(\d+)([^"]*)"', answer.stderr + answer.stdout)
     if version is None or int(version[1]) < _OLDEST_JAVA:
-        raise Missing(f"Java {_OLDEST_JAVA} or newer is needed, and {found} is older or does not run")
-    return Path(found), version[1] + version[2]
+        raise Missing(f"Java {_OLDEST_JAVA} or newer is needed, and {program} is older or does not run")
+    return Path(program), version[1] + version[2]
 
 
 def _sources() -> list[Path]:
@@ -117,10 +117,10 @@ def _sources() -> list[Path]:
 
 
 def _digest() -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in _sources():
-        found.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()
+        digest.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def _build(place: Path) -> None:
         target = place / source.relative_to(SOURCES)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-    said = ""
+    output = ""
     for mode in (["-o"], []):  # offline first: all that is needed after one run online
         try:
             built = subprocess.run(
@@ -153,7 +153,7 @@ def _build(place: Path) -> None:
             raise Missing("Apache's jars can't be downloaded: Maven did not finish within ten minutes") from None
         if built.returncode == 0:
             return
-        said = " ".join((built.stdout + built.stderr).split())
-    if _OUT_OF_REACH.search(said):
+        output = " ".join((built.stdout + built.stderr).split())
+    if _OUT_OF_REACH.search(output):
         raise Missing("Apache's jars are missing and can't be downloaded: Maven's repository can't be reached")
-    raise StorageError(f"Apache's side of the bench does not build: {said[:400]}", path=place)
+    raise StorageError(f"Apache's side of the bench does not build: {output[:400]}", path=place)

@@ -134,8 +134,8 @@ def _written(path: Path, settings: Mapping[str, str]) -> Path:
 @contextlib.contextmanager
 def process(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that says what it says into a file, and is killed in the end."""
-    with log.open("wb") as said:
-        running = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=dict(os.environ))
+    with log.open("wb") as output:
+        running = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(os.environ))
         try:
             yield running
         finally:
@@ -179,8 +179,8 @@ def ask(address: str, request: RemotingCommand, timeout_s: float = 2.0) -> Remot
 
 def _cluster(names: str) -> dict[str, object]:
     answer = ask(names, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, 1))
-    found = {} if answer is None else fastjson.loads(bytes(answer.body).decode("utf-8", "replace") or "{}")
-    return dict(found) if isinstance(found, dict) else {}
+    cluster = {} if answer is None else fastjson.loads(bytes(answer.body).decode("utf-8", "replace") or "{}")
+    return dict(cluster) if isinstance(cluster, dict) else {}
 
 
 def _last(log: Path) -> str:

@@ -21,12 +21,12 @@ LIMITS = "limits"
 
 def main(argument: str) -> int:
     """Run it."""
-    said = json.loads(argument)
+    request = json.loads(argument)
     try:
-        if said["preload"] is not None:
-            run(MeasureTask.of(said["preload"]), Timer())
-        timer = Timer(None if said["profile"] is None else Path(said["profile"]))
-        done = run(MeasureTask.of(said["task"]), timer)
+        if request["preload"] is not None:
+            run(MeasureTask.of(request["preload"]), Timer())
+        timer = Timer(None if request["profile"] is None else Path(request["profile"]))
+        done = run(MeasureTask.of(request["task"]), timer)
     except (RStoreError, OSError) as error:
         print(json.dumps({"error": str(error)}))
         return 1

@@ -32,10 +32,10 @@ _Piece = tuple[Path, int, int]
 
 def libraries() -> Mapping[str, Crc]:
     """The CRC-32 (IEEE) functions that are here, by name."""
-    found: dict[str, Crc] = {"zlib": zlib.crc32}
+    functions: dict[str, Crc] = {"zlib": zlib.crc32}
     with contextlib.suppress(ImportError):
-        found["isal"] = importlib.import_module("isal.isal_zlib").crc32
-    return found
+        functions["isal"] = importlib.import_module("isal.isal_zlib").crc32
+    return functions
 
 
 def limits(task: MeasureTask, timed: Timer) -> Done:

@@ -53,16 +53,16 @@ def _disk(work: Path) -> str:
 
 def _mount(path: Path) -> tuple[str, str]:
     """File system type and device of the mount that `path` lies in."""
-    found, longest = ("unknown file system", "unknown device"), -1
+    mount, longest = ("unknown file system", "unknown device"), -1
     try:
         lines = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return found
+        return mount
     for line in lines:
         device, place, kind, *_ = line.split()
         if len(place) > longest and path.is_relative_to(place):
-            found, longest = (kind, device), len(place)
-    return found
+            mount, longest = (kind, device), len(place)
+    return mount
 
 
 def _version(name: str) -> str:

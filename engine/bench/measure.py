@@ -81,10 +81,10 @@ def measure(
     Raises:
         StorageError: it failed; with the last that it said. TookTooLong: longer than `timeout` (s).
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         sink = out if answers else subprocess.DEVNULL
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=said, env=env)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=errors, env=env)
         memory = _Memory(process.pid)
         timer = threading.Timer(timeout, process.kill)
         timer.start()
@@ -107,7 +107,7 @@ def measure(
             raise StorageError(f"a measurement was killed: {_name(command)}")
         answer = _answer(line) if answers else {}
         if process.returncode not in exits or (answers and "seconds" not in answer):
-            why = answer.get("error") or _last(said) or f"exit code {process.returncode}"
+            why = answer.get("error") or _last(errors) or f"exit code {process.returncode}"
             raise StorageError(f"{_name(command)}: {why}")
     return Measurement(
         wall,
@@ -135,9 +135,9 @@ def _last(file: Any) -> str:
 
 def _answer(line: str) -> dict[str, Any]:
     with contextlib.suppress(ValueError):
-        found = json.loads(line)
-        if isinstance(found, dict):
-            return found
+        answer = json.loads(line)
+        if isinstance(answer, dict):
+            return answer
     return {}
 
 

@@ -94,32 +94,32 @@ def medians(report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _per_message(samples: Sequence[Mapping[str, Any]]) -> float | None:
     """The median, inside the job; None where a process did not measure itself."""
-    found = [1e6 * one["seconds"] / one["messages"] for one in samples if one["seconds"] is not None]
-    return round(statistics.median(found), 4) if found else None
+    per_message = [1e6 * one["seconds"] / one["messages"] for one in samples if one["seconds"] is not None]
+    return round(statistics.median(per_message), 4) if per_message else None
 
 
 def whole(measured: Mapping[str, Any]) -> Iterator[str]:
     """How many times as fast as Apache, process against process; a row for each job and cache that was measured."""
-    found = _by_key(measured, "wallSeconds")
+    walls = _by_key(measured, "wallSeconds")
     heads = ("times as fast as Apache, whole processes", *_BODIES)
-    yield from table(heads, list(_ratios(found, [(job, label, job) for job, label in WHOLE], Side.COMMAND)))
+    yield from table(heads, list(_ratios(walls, [(job, label, job) for job, label in WHOLE], Side.COMMAND)))
 
 
 def inside(measured: Mapping[str, Any]) -> Iterator[str]:
     """The same without the start of a process, by message; page cache warm."""
-    found = _by_key(measured, "microsecondsPerMessage")
-    warm = {key: value for key, value in found.items() if Cache.WARM.value in key}
+    per_message = _by_key(measured, "microsecondsPerMessage")
+    warm = {key: value for key, value in per_message.items() if Cache.WARM.value in key}
     rows = _ratios(warm, [(job, label, peer or job) for job, label, peer in INSIDE], Side.OURS)
     yield from table(("times as fast as Apache, starts not counted", *_BODIES), list(rows))
 
 
 def seconds(measured: Mapping[str, Any]) -> Iterator[str]:
     """What a user waits for."""
-    found = _by_key(measured, "wallSeconds")
+    walls = _by_key(measured, "wallSeconds")
     rows = []
     for job, workload, label in SECONDS:
         for cache in Cache:
-            value = found.get((job, workload, cache.value, Side.COMMAND.value))
+            value = walls.get((job, workload, cache.value, Side.COMMAND.value))
             if value is not None:
                 rows.append((label + _COLD[cache], f"{value:.1f}" if value >= 1 else f"{value:.2f}"))
     yield from table(("command, whole process", "s"), rows, numbers=(1,))
@@ -140,15 +140,15 @@ def _by_key(measured: Mapping[str, Any], value: str) -> dict[Key, float]:
     }
 
 
-def _ratios(found: Mapping[Key, float], rows: Sequence[tuple[str, str, str]], side: Side) -> Iterator[list[str]]:
+def _ratios(figures: Mapping[Key, float], rows: Sequence[tuple[str, str, str]], side: Side) -> Iterator[list[str]]:
     """Label and ratios of each job (and its peer) and cache of which there is one."""
     for job, label, peer in rows:
         assert BY_NAME[job].apache
         for cache in Cache:
             cells = []
             for workload in _WORKLOADS:
-                ours = found.get((job, workload, cache.value, side.value))
-                theirs = found.get((peer, workload, cache.value, Side.APACHE.value))
+                ours = figures.get((job, workload, cache.value, side.value))
+                theirs = figures.get((peer, workload, cache.value, Side.APACHE.value))
                 cells.append(_ratio(theirs / ours) if ours and theirs else None)
             if any(cells):
                 yield [label + _COLD[cache], *(one or "-" for one in cells)]

@@ -70,13 +70,13 @@ class ReplicationResults:
 
     def copy_rate(self, master: str, slave: str) -> float | None:
         """Median over the rounds, bytes a second; None where there is none."""
-        found = self.copies.get((master, slave))
-        return statistics.median(one.rate for one in found) if found else None
+        copies = self.copies.get((master, slave))
+        return statistics.median(one.rate for one in copies) if copies else None
 
     def send_rate(self, master: str, role: str, slave: str) -> float | None:
         """Median over the rounds, messages a second."""
-        found = self.sends.get((master, role, slave))
-        return statistics.median(one.rate for one in found) if found else None
+        sends = self.sends.get((master, role, slave))
+        return statistics.median(one.rate for one in sends) if sends else None
 
     def copy_ratio(self, master: str, slave: str) -> float | None:
         """Against Apache's slave of the same master."""
@@ -85,8 +85,8 @@ class ReplicationResults:
 
     def kept(self, master: str, role: str, slave: str) -> float | None:
         """The share of the sends of an ASYNC_MASTER without a slave that is left."""
-        found, alone = self.send_rate(master, role, slave), self.send_rate(master, "ASYNC_MASTER", NONE)
-        return found / alone if found is not None and alone else None
+        replicated, alone = self.send_rate(master, role, slave), self.send_rate(master, "ASYNC_MASTER", NONE)
+        return replicated / alone if replicated is not None and alone else None
 
     def to_json(self) -> dict[str, Any]:
         """For report.json."""
@@ -96,14 +96,14 @@ class ReplicationResults:
                     "master": master,
                     "slave": slave,
                     "rounds": [
-                        {"bytes": one.size, "seconds": one.seconds, "slaveCpuSeconds": one.slave_cpu} for one in found
+                        {"bytes": one.size, "seconds": one.seconds, "slaveCpuSeconds": one.slave_cpu} for one in samples
                     ],
                 }
-                for (master, slave), found in self.copies.items()
+                for (master, slave), samples in self.copies.items()
             ],
             "sends": [
-                {"master": master, "role": role, "slave": slave, "rounds": [one.to_json() for one in found]}
-                for (master, role, slave), found in self.sends.items()
+                {"master": master, "role": role, "slave": slave, "rounds": [one.to_json() for one in samples]}
+                for (master, role, slave), samples in self.sends.items()
             ],
         }
 

@@ -253,8 +253,8 @@ def _whole_rows(results: Results, place: JobPlace) -> Iterator[list[str]]:
 def _more(results: Results, places: Sequence[JobPlace]) -> Iterator[str]:
     for place in places:
         for side in Side:
-            found = results.samples.get((place, side), [])
-            for name in found[0].more if found else ():
+            samples = results.samples.get((place, side), [])
+            for name in samples[0].more if samples else ():
                 value = results.median(place, side, lambda sample, name=name: sample.more.get(name))  # type: ignore[misc]
                 yield ""
                 yield f"{place.workload}, {side.value}: {name} {_seconds(value)}."

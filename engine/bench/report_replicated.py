@@ -47,26 +47,26 @@ def replication_lines(results: ReplicationResults) -> Iterator[str]:
 def copy_rows(results: ReplicationResults) -> Iterator[list[str]]:
     """A row for each that copied."""
     for master, slave in COPIES:
-        found = results.copies.get((master, slave))
-        if found:
-            rates = [one.rate / MIB for one in found]
-            cpu = statistics.median(one.slave_cpu for one in found)
+        copies = results.copies.get((master, slave))
+        if copies:
+            rates = [one.rate / MIB for one in copies]
+            cpu = statistics.median(one.slave_cpu for one in copies)
             ratio = results.copy_ratio(master, slave)
             values = [f"{value:,.0f}" for value in (statistics.median(rates), min(rates), max(rates))]
-            size = f"{found[0].size / MIB:.0f}"
+            size = f"{copies[0].size / MIB:.0f}"
             yield [master, slave, size, *values, ratio_text(ratio), f"{cpu:.1f}"]
 
 
 def send_rows(results: ReplicationResults) -> Iterator[list[str]]:
     """A row for each load."""
     for master, role, slave in SENDS:
-        found = results.sends.get((master, role, slave))
-        if found:
+        sends = results.sends.get((master, role, slave))
+        if sends:
             kept = results.kept(master, role, slave)
             left = "" if slave == NONE or kept is None else f"{kept:.0%}"
             times = [
-                f"{statistics.median(values):.2f}" for values in zip(*((o.p50, o.p99) for o in found), strict=True)
+                f"{statistics.median(values):.2f}" for values in zip(*((o.p50, o.p99) for o in sends), strict=True)
             ]
-            rate = statistics.median(one.rate for one in found)
-            failed = statistics.median(one.failed for one in found)
+            rate = statistics.median(one.rate for one in sends)
+            failed = statistics.median(one.failed for one in sends)
             yield [master, role, slave, f"{rate:,.0f}", left, *times, f"{failed:.0f}"]

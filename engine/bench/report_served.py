@@ -43,8 +43,8 @@ def served_lines(results: ServedResults) -> Iterator[str]:
 
 def verdict_rows(results: ServedResults) -> Iterator[list[str]]:
     """A row for each floor: the load, what is asked for, what was found, the word for it."""
-    for load, asked, found, met in results.verdicts():
-        yield [load, asked, found, verdict_word(met)]
+    for load, asked, measured, met in results.verdicts():
+        yield [load, asked, measured, verdict_word(met)]
 
 
 def _rows(results: ServedResults, load: str) -> Iterator[list[str]]:

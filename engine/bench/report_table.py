@@ -32,10 +32,10 @@ def ratio_text(value: float | None) -> str:
 
 def ratios(results: Results) -> list[tuple[JobPlace, str, float]]:
     """What is compared with Apache: the place, its name, how many times as fast."""
-    found = []
+    rows = []
     for place in results.places():
         for ratio, kind in ((results.inside_ratio(place), ""), (results.whole_ratio(place), ", whole process")):
             if ratio is not None:
                 cold = ", cold" if place.cache is Cache.COLD else ""
-                found.append((place, f"{place.job} {place.workload}{cold}{kind}", ratio))
-    return found
+                rows.append((place, f"{place.job} {place.workload}{cold}{kind}", ratio))
+    return rows

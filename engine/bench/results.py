@@ -144,9 +144,9 @@ class Results:
 
     def crc_limit(self, workload: str) -> tuple[str, float] | None:
         """The fastest CRC library over the workload's log and its median seconds."""
-        found = self.samples.get((JobPlace(LIMITS, workload), Side.OURS), [])
-        names = {name for sample in found for name in sample.more if name != "read"}
-        medians = {name: statistics.median(sample.more[name] for sample in found) for name in names}
+        samples = self.samples.get((JobPlace(LIMITS, workload), Side.OURS), [])
+        names = {name for sample in samples for name in sample.more if name != "read"}
+        medians = {name: statistics.median(sample.more[name] for sample in samples) for name in names}
         return min(medians.items(), key=lambda item: item[1]) if medians else None
 
     def crc_share(self, place: JobPlace) -> float | None:
@@ -156,7 +156,7 @@ class Results:
 
     def growth(self) -> list[tuple[str, int, int, float, float]]:
         """Job, files of the log, messages, seconds a message and seconds a GiB of records, for each growing log."""
-        found = []
+        rows = []
         for job in GROWN:
             for factor in GROWTH:
                 place = JobPlace(job, growth_name(factor))
@@ -164,8 +164,8 @@ class Results:
                 size = self.median(place, Side.OURS, lambda sample: sample.size)
                 messages = self.median(place, Side.OURS, lambda sample: sample.messages)
                 if seconds is not None and size and messages:
-                    found.append((job, factor, int(messages), seconds / messages, seconds / size * GIB))
-        return found
+                    rows.append((job, factor, int(messages), seconds / messages, seconds / size * GIB))
+        return rows
 
     def verdicts(self) -> list[FloorVerdict]:
         """Every floor of a job that was measured, with what was found."""
@@ -199,9 +199,9 @@ class Results:
                     "workload": place.workload,
                     "cache": place.cache.value,
                     "side": side.value,
-                    "samples": [sample.to_json() for sample in found],
+                    "samples": [sample.to_json() for sample in samples],
                 }
-                for (place, side), found in self.samples.items()
+                for (place, side), samples in self.samples.items()
             ],
             "floors": [
                 {

@@ -179,8 +179,8 @@ class _Run:
         stores.warm(large.root)
         stores.remove(many)
         try:
-            found, starts = spark.measure_all(large, small, copies, scratch, self.wanted.rounds, child)
-            self.results.spark, self.results.spark_starts = found, starts
+            measures, starts = spark.measure_all(large, small, copies, scratch, self.wanted.rounds, child)
+            self.results.spark, self.results.spark_starts = measures, starts
         except StorageError as error:
             if "is not installed" in error.message or "Spark needs Java" in error.message:
                 self.results.settings["Spark"] = f"not measured: {error.message}"
@@ -228,13 +228,13 @@ class _Run:
         assert self.peer is not None
         left = root / LEFT
         left.mkdir()
-        found = measure(
+        filled = measure(
             self.peer.command("fill", MeasureTask("fill", workload, left), {}), answers=True, timeout=_MAKE_S
         )
         stores.close_left(workload, root)
-        self._child(MeasureTask(CLOSE, workload, root, found.messages), limit=_MAKE_S)
-        first, last = (int(found.more[name]) for name in ("firstMs", "lastMs"))
-        return Made(found.messages, found.size, True, first, max(1, found.messages // max(1, last - first)))
+        self._child(MeasureTask(CLOSE, workload, root, filled.messages), limit=_MAKE_S)
+        first, last = (int(filled.more[name]) for name in ("firstMs", "lastMs"))
+        return Made(filled.messages, filled.size, True, first, max(1, filled.messages // max(1, last - first)))
 
     # --- measures ---------------------------------------------------------------------------------------------------
 
@@ -253,8 +253,8 @@ class _Run:
                     self.results.add(place, side, self._measure(kept, small, job, side, cache))
                 except TookTooLong as error:
                     failed.add(side)
-                    said = self.results.ended if side is Side.APACHE else self.results.failures
-                    said.append(f"{job.name} on {kept.workload.name}, {side.value}: {error}")
+                    notes = self.results.ended if side is Side.APACHE else self.results.failures
+                    notes.append(f"{job.name} on {kept.workload.name}, {side.value}: {error}")
                 except StorageError as error:
                     failed.add(side)
                     self.results.failures.append(f"{job.name} on {kept.workload.name}, {side.value}: {error}")
@@ -311,12 +311,12 @@ class _Run:
     def _child(
         self, task: MeasureTask, first: MeasureTask | None = None, profile: Path | None = None, limit: int | None = None
     ) -> Measurement:
-        said = {
+        request = {
             "task": task.to_json(),
             "preload": None if first is None else first.to_json(),
             "profile": None if profile is None else str(profile),
         }
-        return self._module(["engine.bench.child", json.dumps(said)], limit=limit)
+        return self._module(["engine.bench.child", json.dumps(request)], limit=limit)
 
     def _module(self, words: list[str], limit: int | None = None) -> Measurement:
         """A module of ours as a process, measured."""

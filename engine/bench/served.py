@@ -92,8 +92,8 @@ class ServedResults:
 
     def median(self, load: str, side: str, of: Callable[[One], float]) -> float | None:
         """The median over the rounds; None where there is none."""
-        found = self.ones.get((load, side))
-        return statistics.median(map(of, found)) if found else None
+        loads = self.ones.get((load, side))
+        return statistics.median(map(of, loads)) if loads else None
 
     def ratio(self, load: str) -> float | None:
         """Ours over Apache's, messages a second."""
@@ -103,9 +103,9 @@ class ServedResults:
     def verdicts(self) -> Iterator[tuple[str, str, str, bool | None]]:
         """Each floor: the load, what is asked for, what was found, whether it is met (None: not measured)."""
         for load, least in FLOORS.items():
-            found = self.ratio(load)
-            met = None if found is None else found >= least
-            yield load, f"≥ {least:.2f} ×", "-" if found is None else f"{found:.2f} ×", met
+            ratio = self.ratio(load)
+            met = None if ratio is None else ratio >= least
+            yield load, f"≥ {least:.2f} ×", "-" if ratio is None else f"{ratio:.2f} ×", met
         wake = self.median("wake", OURS, lambda one: one.p99)
         quick = None if wake is None else wake < WAKE_MS
         yield "wake", f"p99 < {WAKE_MS:.0f} ms", "-" if wake is None else f"{wake:.2f} ms", quick
@@ -116,9 +116,9 @@ class ServedResults:
             {
                 "load": load,
                 "side": side,
-                "rounds": [one.to_json() for one in found],
+                "rounds": [one.to_json() for one in loads],
             }
-            for (load, side), found in self.ones.items()
+            for (load, side), loads in self.ones.items()
         ]
 
 

@@ -93,11 +93,11 @@ def measure_all(
         StorageError: one could not be made.
     """
     size = large.record_bytes
-    found: list[SparkMeasure] = []
+    measured: list[SparkMeasure] = []
     starts: dict[int, float] = {}
     alone = [SparkMeasure(job, "engine", cores, 0, 1, size) for job in JOBS for cores in CORES]
     wanted = [(measure, [large.root]) for measure in alone]
-    found += _run(wanted, 0, scratch, rounds, child)[0]
+    measured += _run(wanted, 0, scratch, rounds, child)[0]
     for cores in CORES:
         on_spark: list[tuple[SparkMeasure, list[Path]]] = []
         for job in JOBS:
@@ -108,8 +108,8 @@ def measure_all(
                 bytes_of_all = part.record_bytes * count
                 on_spark.append((SparkMeasure(job, NAME, cores, 0, count, bytes_of_all), copies(count)))
         done, starts[cores] = _run(on_spark, cores, scratch, rounds, child)
-        found += done
-    return found, starts
+        measured += done
+    return measured, starts
 
 
 def _run(
@@ -124,8 +124,8 @@ def _run(
         }
         for measure, roots in wanted
     ]
-    said = {"cores": cores, "rounds": rounds, "scratch": str(scratch), "measures": measures}
-    more = child(["engine.pipeline.measured", json.dumps(said)]).more
+    request = {"cores": cores, "rounds": rounds, "scratch": str(scratch), "measures": measures}
+    more = child(["engine.pipeline.measured", json.dumps(request)]).more
     return list(_filled(wanted, more)), more.get("start", 0.0)
 
 

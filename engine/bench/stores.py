@@ -108,8 +108,8 @@ class KeptStore:
 
     def stamps(self) -> tuple[tuple[str, int, int], ...]:
         """Name, size and modification time (ns) of the log's files: no measure may change them."""
-        found = sorted((self.root / names.COMMITLOG).iterdir())
-        return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
+        segments = sorted((self.root / names.COMMITLOG).iterdir())
+        return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in segments)
 
     def demand_same(self, stamps: tuple[tuple[str, int, int], ...]) -> None:
         """Raises CannotMend when the log is no longer as `stamps` says: what was measured is worth nothing then."""
@@ -155,8 +155,8 @@ def keep(
     root = work / (stem or workload.name)
     known = root / KEPT
     with contextlib.suppress(OSError, ValueError, TypeError):
-        key, said = known.read_text(encoding="utf-8").splitlines()
-        made = Made(**json.loads(said))
+        key, made_text = known.read_text(encoding="utf-8").splitlines()
+        made = Made(**json.loads(made_text))
         if key == workload.key and made.by_apache == by_apache:
             return KeptStore(workload, root, made)
     remove(root)

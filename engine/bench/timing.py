@@ -87,9 +87,9 @@ class MeasureTask:
         return {**asdict(self), "root": str(self.root)}
 
     @classmethod
-    def of(cls, said: dict[str, Any]) -> MeasureTask:
+    def of(cls, fields: dict[str, Any]) -> MeasureTask:
         """From `to_json`."""
-        return cls(**{**said, "workload": Workload(**said["workload"]), "root": Path(said["root"])})
+        return cls(**{**fields, "workload": Workload(**fields["workload"]), "root": Path(fields["root"])})
 
     @property
     def config(self) -> StoreConfig:

@@ -53,10 +53,10 @@ def verify(task: MeasureTask, timed: Timer) -> Done:
     from engine.inspect.check.verify import verify as run
 
     with timed():
-        found = run(Disk(), task.config)
-    if found.bad:
-        raise StorageError("the log of the bench is not sound", path=task.root, offset=found.bad[0].offset)
-    return Done(found.records, found.size)
+        verified = run(Disk(), task.config)
+    if verified.bad:
+        raise StorageError("the log of the bench is not sound", path=task.root, offset=verified.bad[0].offset)
+    return Done(verified.records, verified.size)
 
 
 def check(task: MeasureTask, timed: Timer) -> Done:
@@ -64,9 +64,9 @@ def check(task: MeasureTask, timed: Timer) -> Done:
     from engine.inspect.check.check import check as run
 
     with timed():
-        found = run(Disk(), task.config, jobs=None)
-    if not found.ok:
-        raise StorageError(f"the store of the bench is not sound: {found.findings[0]}", path=task.root)
+        checked = run(Disk(), task.config, jobs=None)
+    if not checked.ok:
+        raise StorageError(f"the store of the bench is not sound: {checked.findings[0]}", path=task.root)
     return Done(task.messages)
 
 
@@ -164,14 +164,14 @@ def put_sync(task: MeasureTask, timed: Timer) -> Done:
 
 def get_raw(task: MeasureTask, timed: Timer) -> Done:
     """32 a call, queue after queue, the records as they are stored."""
-    return _get(task, timed, lambda found: found.messages)
+    return _get(task, timed, lambda got: got.messages)
 
 
 def get_decoded(task: MeasureTask, timed: Timer) -> Done:
     """The same, each record as an object with its properties parsed, as MessageDecoder#decode gives."""
 
-    def use(found: GetResult) -> None:
-        for message in found.decoded():
+    def use(answer: GetResult) -> None:
+        for message in answer.decoded():
             _ = message.properties
 
     return _get(task, timed, use)
@@ -179,7 +179,7 @@ def get_decoded(task: MeasureTask, timed: Timer) -> Done:
 
 def get_columns(task: MeasureTask, timed: Timer) -> Done:
     """The same as columns: every field of 32 records in one pass."""
-    return _get(task, timed, lambda found: found.columns(), columns=True)
+    return _get(task, timed, lambda answer: answer.columns(), columns=True)
 
 
 def query(task: MeasureTask, timed: Timer) -> Done:
@@ -210,16 +210,16 @@ def get_by_time(task: MeasureTask, timed: Timer) -> Done:
 
 
 def _get(task: MeasureTask, timed: Timer, use: Callable[[GetResult], object], *, columns: bool = False) -> Done:
-    found = 0
+    messages = 0
     with _opened(task) as store, timed():
         for queue in range(task.workload.queues):
             pull = store.get_columns if columns else store.get
             for answer in _pulls(pull, task.workload.topic(queue), queue % QUEUES_PER_TOPIC):
-                found += answer.message_count
+                messages += answer.message_count
                 use(answer)
-                if found >= task.count:
-                    return Done(found)
-    return Done(found)
+                if messages >= task.count:
+                    return Done(messages)
+    return Done(messages)
 
 
 def _pulls(pull: Callable[[str, int, int, int], GetResult], topic: str, queue_id: int) -> Iterator[GetResult]:

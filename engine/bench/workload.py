@@ -153,23 +153,23 @@ def growth_name(factor: int) -> str:
 
 def growing(size: int = GIB) -> dict[str, Workload]:
     """The same messages in logs of 1, 4 and 16 files of `size` bytes, by name. A quarter of each file holds records."""
-    found = (
+    sizes = (
         Workload(growth_name(factor), KIB, size=factor * size, segment=size, fill=_GROWTH_FILL) for factor in GROWTH
     )
-    return {one.name: one for one in found}
+    return {one.name: one for one in sizes}
 
 
 def workloads(size: int = GIB) -> dict[str, Workload]:
     """Those of the bench, by name, with logs of `size` bytes; the large one has eight files of that size, the sparse
     one a hundred that are nearly empty.
     """
-    found = (
+    kinds = (
         Workload("b1k", KIB),
         Workload("b128", 128),
         Workload("queues", 256, queues=10_000),
         Workload("b64k", 64 * KIB),
     )
-    sized = {one.name: one.sized(size) for one in found}
+    sized = {one.name: one.sized(size) for one in kinds}
     fill = min(0.25, _SPARSE_RECORDS / size)
     large = Workload(LARGE, KIB, size=LARGE_FILES * size, segment=size)
     return {**sized, LARGE: large, SPARSE: Workload(SPARSE, 128, size=SPARSE_FILES * size, segment=size, fill=fill)}
