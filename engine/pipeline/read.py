@@ -1,6 +1,6 @@
 """One split as Arrow batches: the engine's scan, its records as rows.
 
-A body that its CRC doesn't fit is no damage here: it is a row whose `crc_ok` says so. Damage is where no record is.
+A body CRC mismatch is no damage here: it is a row whose `crc_ok` says so. Damage is where no record is.
 """
 
 from __future__ import annotations

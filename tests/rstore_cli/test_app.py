@@ -177,7 +177,7 @@ def test_times(monkeypatch: pytest.MonkeyPatch) -> None:
         (("dump", "commitlog", "--from", "abc"), "--from: not a size"),
         (("get",), "QUEUE is required"),
         (("get", "T", "0", "--at", "soon"), "--at: not a time"),
-        (("get", "T", "0", "--msg-id", "00"), "one of them"),
+        (("get", "T", "0", "--msg-id", "00"), "exclude each other"),
         (("recover", "--normal", "--abnormal"), "exclude each other"),
         (("recover", "--no-salvage"), "--yes"),
         (("recover", "--bridge", "--cut"), "exclude each other"),

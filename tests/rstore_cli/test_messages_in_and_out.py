@@ -212,7 +212,7 @@ def test_lines_from_stdin(new_store: Path, cli: Cli) -> None:
         ('{"topic":"T","properties":{"a":1}}', "line 2: properties"),
         ('{"topic":"T","properties":{"a":"\\u0001"}}', "line 2: property a"),
         ('{"topic":"T","bodyBase64":"!"}', "line 2: bodyBase64"),
-        ('{"topic":"T","bornHost":"x"}', "line 2: no host"),
+        ('{"topic":"T","bornHost":"x"}', "line 2: invalid host"),
         ('{"topic":"' + "x" * 200 + '"}', "line 2: The specified topic is longer than topic max length 127"),
         ('{"topic":"a b"}', "line 2: The specified topic[a b] contains illegal characters"),
         ('{"topic":"T","queueId":99999999999}', "number"),
