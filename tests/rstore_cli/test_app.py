@@ -306,7 +306,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
 @pytest.mark.leaves("not-closed")
 def test_ctrl_c_while_looking(fixture_copy: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fixture_copy("crashed-small")
-    interrupted(monkeypatch, "engine.repair.recover.recover.plan_recover")
+    interrupted(monkeypatch, "engine.repair.recover.change.plan_recover")
     before = stores.contents(store)
     ran = cli("--store", store, "recover", "--yes")
     assert (ran.code, ran.err) == (130, "rstore: interrupted: nothing was changed\n")
@@ -316,7 +316,7 @@ def test_ctrl_c_while_looking(fixture_copy: Store, cli: Cli, monkeypatch: pytest
 
 def test_ctrl_c_while_changing_says_what_to_run(fixture_copy: Store, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     store = fixture_copy("crashed-small")
-    interrupted(monkeypatch, "engine.repair.recover.apply.apply")
+    interrupted(monkeypatch, "engine.repair.recover.change.apply")
     ran = cli("--store", store, "recover", "--yes")
     assert ran.code == 130
     assert re.search("run rstore --store .+ recover again", ran.error_line)
