@@ -47,7 +47,7 @@ def test_without_java_ours_is_measured_alone(tmp_path: Path, cli: Cli, monkeypat
         (("--workload", "b2k"), "no such workload"),
         (("--job", "sleep"), "no such job"),
         (("--size", "12"), "1M to 1G"),
-        (("--size", "much"), "no size"),
+        (("--size", "much"), "not a size"),
         (("--rounds", "0"), "--rounds"),
         (("--quick", "--size", "2M"), "--quick"),
         (("--workload", "b64k", "--job", "help"), "none of these jobs"),

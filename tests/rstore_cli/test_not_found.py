@@ -16,14 +16,14 @@ def test_an_id_that_points_between_messages_is_no_damage(new_store: Path, cli: C
     first, second = (cli("--store", new_store, "put", "T", "--body", body, "--json").json for body in "ab")
     size = second["physicalOffset"] - first["physicalOffset"]
     inside, behind = (f"{first['msgId'][:16]}{offset:016X}" for offset in (5, 2 * size))
-    for msg_id, where in ((inside, f"inside a record at 0 to {size}"), (behind, "outside of the log")):
+    for msg_id, where in ((inside, f"inside a record, 0 to {size}"), (behind, "outside of the log")):
         for words in (("get", "--msg-id", msg_id), ("get", "T", "--msg-id", msg_id)):
             ran = cli("--store", new_store, *words)
             assert (ran.code, where in ran.error_line) == (1, True), ran
             assert f"dump commitlog --json | grep -F -- {msg_id}" in ran.error_line
     assert cli("--store", new_store, "get", "--msg-id", inside, "--json").json["error"]["code"] == "not-found"
     at = cli("--store", new_store, "get", "--physical-offset", "5")
-    assert (at.code, f"inside a record at 0 to {size}" in at.error_line) == (2, True)
+    assert (at.code, f"inside a record, 0 to {size}" in at.error_line) == (2, True)
     assert f"next: rstore --store {new_store} get --physical-offset 0 " in at.error_line
     elsewhere = cli("--store", new_store, "get", "--msg-id", f"0A0000010000{first['msgId'][12:]}")
     assert (elsewhere.code, "it names another broker" in elsewhere.err) == (0, True)
@@ -64,7 +64,7 @@ def test_a_place_in_the_blank_at_the_end_of_a_file_says_so(new_store: Path, cli:
     assert end < 65536 - 91
     for at in (end, end + 1, 65536 - 92, 65536 - 91, 65536 - 90, 65536 - 1):
         ran = cli("--store", new_store, "get", "--physical-offset", str(at))
-        said = f"offset {at} is inside the blank record that closes a file at {end} to 65536: no message starts there"
+        said = f"offset {at} is inside the blank record that closes a file, {end} to 65536: no message starts there"
         assert (ran.code, said in ran.error_line) == (2, True), ran
 
 

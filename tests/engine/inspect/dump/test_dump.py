@@ -77,4 +77,4 @@ def test_config_goes_by_the_backup(fixture_copy: Store) -> None:
     found = {row.name: row for row in dump_config(Disk(), config(store))}["topics.json"]
     assert (found.source, found.value) == ("topics.json.bak", {"a": 1})
     assert found.problem is not None
-    assert found.problem.startswith("no JSON")
+    assert found.problem.startswith("not JSON")
