@@ -36,16 +36,16 @@ class CommandOutcome:
     Attributes:
         exit: the exit code.
         error: the error's code, None when there was none.
-        said: one line.
+        summary: one line.
         changed: whether it had anything to change.
-        findings: codes of what it found.
+        findings: of the findings, their codes.
         log_begin, log_end: physical offsets where it left the log's first byte, and its end; None where that is not its
             business.
     """
 
     exit: int = 0
     error: str | None = None
-    said: str = ""
+    summary: str = ""
     changed: bool = False
     findings: tuple[str, ...] = ()
     log_begin: int | None = None
@@ -77,7 +77,7 @@ def _init(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
 
     del options
     create_store(disk, config)
-    return CommandOutcome(said="an empty store", changed=True)
+    return CommandOutcome(summary="an empty store", changed=True)
 
 
 Plan = TypeVar("Plan")
@@ -103,7 +103,7 @@ class _Rehearsed(Generic[Plan]):
         outcome = carry_out(self.change(disk, config, options), disk, config)
         plan = outcome.plan
         return CommandOutcome(
-            said=self.summary(plan) if outcome.changes else "nothing to do",
+            summary=self.summary(plan) if outcome.changes else "nothing to do",
             changed=outcome.changes,
             log_begin=self.log_begin(plan),
             log_end=self.log_end(plan),
@@ -219,7 +219,7 @@ def _check(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
 
     del options
     checked = check(disk, config, mended=mended_by_recovery(disk))
-    return _found(checked.findings, ok=checked.ok)
+    return _looked(checked.findings, ok=checked.ok)
 
 
 def _doctor(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
@@ -227,7 +227,7 @@ def _doctor(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome
 
     del options
     diagnosis = doctor(disk, config)
-    return _found(diagnosis.findings, ok=diagnosis.starts)
+    return _looked(diagnosis.findings, ok=diagnosis.starts)
 
 
 def _plan_start(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
@@ -237,7 +237,7 @@ def _plan_start(disk: Disk, config: StoreConfig, options: Options) -> CommandOut
     plan = plan_start(disk, config)
     if plan.refusal is not None:
         raise plan.refusal
-    return CommandOutcome(said="a broker would lose nothing")
+    return CommandOutcome(summary="a broker would lose nothing")
 
 
 def _verify_crc(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
@@ -249,7 +249,7 @@ def _verify_crc(disk: Disk, config: StoreConfig, options: Options) -> CommandOut
     return CommandOutcome(1 if verified.bad else 0, None, summary)
 
 
-def _found(findings: tuple[Finding, ...], *, ok: bool) -> CommandOutcome:
+def _looked(findings: tuple[Finding, ...], *, ok: bool) -> CommandOutcome:
     codes = tuple(dict.fromkeys(finding.code for finding in findings))
     return CommandOutcome(0 if ok else 1, None, ", ".join(codes) or "no findings", findings=codes)
 

@@ -89,7 +89,7 @@ def interrupted_command(
     scene.states[BEFORE] = content(disk, scene.config)
     outcome = execute(step.name, disk, whole.config, step.options)
     if outcome.exit != 0:
-        raise StepFailed(f"{step.name} fails without an interruption: {outcome.said}")
+        raise StepFailed(f"{step.name} fails without an interruption: {outcome.summary}")
     scene.states[PLANNED] = content(whole.new_disk(), whole.config)
     scene.left_by(outcome)
     total = disk.taken if crash.how == "disk-full" else disk.changes_seen

@@ -81,11 +81,11 @@ class Judge:
         wanted = expect.exit or (0,)
         if outcome.exit not in wanted:
             outcome_text = f"{outcome.exit}" + (
-                f" ({outcome.error}: {outcome.said})" if outcome.error else f" ({outcome.said})"
+                f" ({outcome.error}: {outcome.summary})" if outcome.error else f" ({outcome.summary})"
             )
             yield Unmet("exit", " or ".join(map(str, wanted)), outcome_text)
         if expect.error is not None and outcome.error != expect.error:
-            yield Unmet("error", expect.error, f"{outcome.error}: {outcome.said}" if outcome.error else "none")
+            yield Unmet("error", expect.error, f"{outcome.error}: {outcome.summary}" if outcome.error else "none")
         if expect.changed is not None and outcome.changed != expect.changed:
             yield Unmet("changed", str(expect.changed).lower(), str(outcome.changed).lower())
         absent = [code for code in expect.findings or () if code not in outcome.findings]

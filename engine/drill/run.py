@@ -145,7 +145,7 @@ class _Run:
         copy_tree(disk, os.fspath(source.store_path_root_dir), scene.root)
         outcome = execute("recover", disk, scene.config, {})
         if outcome.exit:
-            raise NotHere(f"the store is not sound: {outcome.said}")
+            raise NotHere(f"the store is not sound: {outcome.summary}")
         scene.baseline = Baseline(disk, scene.config)
         self._result.store = f"a copy of {counted(len(scene.baseline), 'record')}"
         return scene

@@ -112,7 +112,7 @@ def _plain(scene: Scene, step: AnyStep, how: How) -> str:
             scene.outcome = outcome
             scene.left_by(outcome)
             return f"{_command_line(step)}: " + (
-                f"exit {outcome.exit}, {outcome.said}" if outcome.exit else outcome.said
+                f"exit {outcome.exit}, {outcome.summary}" if outcome.exit else outcome.summary
             )
         case DamageStep():
             return harm(scene, step)

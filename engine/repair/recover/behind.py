@@ -29,7 +29,7 @@ def left_to_dispatch(disk: Disk, plan: RecoverPlan) -> StoreState | None:
     more = mends or log.tail or log.removed or plan.ext or plan.set_aside or plan.accepted
     if more or plan.unfinished or index.removed or index.rewinds or index.inserts:
         return None
-    files = {found.queue: found for found in plan.files.queues}
+    files = {queue_files.queue: queue_files for queue_files in plan.files.queues}
     standing: list[QueueState] = []
     for queue in plan.queues:
         if not queue.changed:

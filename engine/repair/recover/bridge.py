@@ -151,11 +151,11 @@ class BridgedLog(ClosedLog):
             until = min([end, *(one.start for one in self._shifts if one.start > at)])
             if shift is not None:
                 until = min(end, shift.end)
-                found = self._lying.read(at + shift.distance, until - at)
+                data = self._lying.read(at + shift.distance, until - at)
             else:
-                found = super().read(at, until - at)
-            out += found
-            if len(found) < until - at:
+                data = super().read(at, until - at)
+            out += data
+            if len(data) < until - at:
                 break
         return bytes(out)
 
@@ -240,15 +240,15 @@ class _Finder:
 
     def _is_garbage(self, segment: Segment, start: int) -> bool:
         """Whether the bytes from `start` to the file's end can be read, and are not zeros."""
-        found = False
+        is_written = False
         try:
             for low, high in self._log.data_ranges(segment, start):
                 for at in range(low, high, LEAST_LIMIT):
                     data = self._log.read(at, min(LEAST_LIMIT, high - at))
-                    found = found or not is_zeros(data)
+                    is_written = is_written or not is_zeros(data)
         except StorageError:
             return False
-        return found
+        return is_written
 
     def _inert(self, damage: Damage, stored: int) -> tuple[Patch, ...]:
         patches = []

@@ -146,6 +146,6 @@ class RecoverChange(Change[Recovery]):
 
 def with_config(disk: Disk, plan: RecoverPlan) -> RecoverPlan:
     """A recovery's plan that names what is wrong with config/, which the recovery leaves as it is."""
-    found = config_start(disk, plan.files.config, plan.files.root)
-    left = tuple(f"{problem}; recovery leaves it as it is" for problem in found.problems)
+    start = config_start(disk, plan.files.config, plan.files.root)
+    left = tuple(f"{problem}; recovery leaves it as it is" for problem in start.problems)
     return replace(plan, problems=(*plan.problems, *left), config_broken=bool(left))

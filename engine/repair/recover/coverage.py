@@ -205,21 +205,21 @@ class Coverage:
         ranges = self._all_ranges()
         if self._doubt.overlap(segment.offset, segment.end):
             return None
-        for found in ranges:
-            if found.low < segment.end and found.high >= segment.offset:
-                if not found.trusted:
+        for one in ranges:
+            if one.low < segment.end and one.high >= segment.offset:
+                if not one.trusted:
                     return None
-                account = self._comparer.account(found.number)
+                account = self._comparer.account(one.number)
                 assert account.rows is not None
-                units = account.rows.read(found.start, found.end)
+                units = account.rows.read(one.start, one.end)
                 physical = units["physical_offset"].astype(np.int64)
                 whole = is_real(units) & (physical >= segment.offset) & (physical < segment.end)
                 if account.dangling:
-                    whole &= ~account.dangling.mask(np.arange(found.start, found.end))
+                    whole &= ~account.dangling.mask(np.arange(one.start, one.end))
                 at = np.flatnonzero(whole)
                 size = units["size"][at].astype(np.int64)
-                numbers = np.full(len(at), found.number, dtype=np.int64)
-                parts.append(np.stack([numbers, at + found.start, physical[at], physical[at] + size]))
+                numbers = np.full(len(at), one.number, dtype=np.int64)
+                parts.append(np.stack([numbers, at + one.start, physical[at], physical[at] + size]))
         table = np.concatenate(parts, axis=1) if parts else np.zeros((4, 0), dtype=np.int64)
         order = np.argsort(table[2], kind="stable")
         queues, offsets, starts, ends = table[:, order]
@@ -277,8 +277,8 @@ class Coverage:
         for probe in sorted(probes):
             if probe.range in doubtful:
                 continue
-            found = self._units_at(probe.physical)
+            record = self._units_at(probe.physical)
             unit = (ranges[probe.range].number, probe.offset)
-            if found is not None and (found[0] != probe.size or unit not in found[1]):
+            if record is not None and (record[0] != probe.size or unit not in record[1]):
                 doubtful.add(probe.range)
         return doubtful

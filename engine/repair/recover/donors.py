@@ -34,15 +34,15 @@ def taken_from_copies(disk: Disk, files: StoreFiles, layout: Layout) -> tuple[Br
 
     `files`: the store, its log as it will be.
     """
-    left, found = MOST, []
+    left, bridges = MOST, []
     belonging = Belonging(disk, files)
     for copy in layout.rivals:
         segment = next((one for one in files.log if one.offset == copy.offset), None)
         for one in _taken(disk, belonging, segment, copy, files.config.max_message_size) if segment else ():
             left -= one.length
             if left >= 0:
-                found.append(one)
-    return tuple(sorted(found, key=lambda one: one.offset))
+                bridges.append(one)
+    return tuple(sorted(bridges, key=lambda one: one.offset))
 
 
 def _taken(disk: Disk, belonging: Belonging, segment: Segment, copy: Segment, largest: int) -> Iterator[Bridge]:

@@ -44,8 +44,8 @@ def plan_ext_cuts(disk: Disk, files: StoreFiles, queues: Iterable[QueuePlan]) ->
     """The cuts of all queues, for the rows that their plans leave in place."""
     if not files.config.enable_consume_queue_ext:
         return ()
-    found = (_plan(disk, files, queue) for queue in queues)
-    return tuple(cut for cut in found if cut is not None)
+    cuts = (_plan(disk, files, queue) for queue in queues)
+    return tuple(cut for cut in cuts if cut is not None)
 
 
 def _plan(disk: Disk, files: StoreFiles, queue: QueuePlan) -> ExtCut | None:
@@ -80,10 +80,10 @@ def _last_address(disk: Disk, files: StoreFiles, queue: QueuePlan) -> int | None
     """The highest address in the rows that stay; None when no row has one."""
     import numpy as np
 
-    found = next((one for one in files.queues if one.queue == queue.queue), None)
-    if found is None or not found.files:
+    queue_files = next((one for one in files.queues if one.queue == queue.queue), None)
+    if queue_files is None or not queue_files.files:
         return None
-    rows = QueueRows(disk, found)
+    rows = QueueRows(disk, queue_files)
     best: int | None = None
     for at, chunk in rows.chunks(rows.first, min(rows.extent, queue.max_offset)):
         codes = chunk["tags_code"].astype(np.int64)

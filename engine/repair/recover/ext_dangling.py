@@ -49,7 +49,7 @@ def mark_dangling(disk: Disk, files: StoreFiles, accounts: Iterable[QueueAccount
 
 
 def _dangling_rows(disk: Disk, root: str, rows: QueueRows, ext_file_size: int) -> Intervals:
-    found = Intervals()
+    dangling = Intervals()
     base = os.path.join(root, names.CONSUMEQUEUE_EXT)
     there = disk.is_dir(names.queue_directory(base, rows.queue.topic, rows.queue.queue_id))
     ext = ClosedExt(disk, base, rows.queue, ext_file_size)
@@ -57,8 +57,8 @@ def _dangling_rows(disk: Disk, root: str, rows: QueueRows, ext_file_size: int) -
         at = _addressed(chunk)
         lost = [int(i) for i in at if not there or ext.get(int(chunk["tags_code"][i])) is None]
         for i in lost:
-            found.add(start + i, start + i + 1)
-    return found
+            dangling.add(start + i, start + i + 1)
+    return dangling
 
 
 def _has_addresses(rows: QueueRows) -> bool:

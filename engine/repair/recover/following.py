@@ -37,20 +37,20 @@ def left_by(plan: RecoverPlan, findings: Sequence[Finding]) -> tuple[Finding, ..
 
 def codes_of(plan: RecoverPlan) -> frozenset[str]:
     """What a plan that cuts found wrong, by the codes of check."""
-    log, found = plan.log, set()
+    log, codes = plan.log, set()
     if log.end.damage or plan.accepted or plan.trap is not None:
-        found.add("log-damage")
+        codes.add("log-damage")
     if log.tail or log.removed:
-        found.add("log-tail")
+        codes.add("log-tail")
     if log.mends:
-        found.add("record-displaced")
+        codes.add("record-displaced")
     if log.requeued:
-        found.add("unit-foreign")
+        codes.add("unit-foreign")
     if any(queue.changed for queue in plan.queues) or plan.index.changed:
-        found.add("unit-missing")
+        codes.add("unit-missing")
     if any(one.offset + one.size != other.offset for q in plan.files.queues for one, other in pairwise(q.files)):
-        found.add("queue-gap")
-    return frozenset(found)
+        codes.add("queue-gap")
+    return frozenset(codes)
 
 
 def after(plan: RecoverPlan) -> NextStep | None:

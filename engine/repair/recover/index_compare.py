@@ -199,14 +199,14 @@ class KeptComparer:
         if self._agrees(low, high, physical, hashes, stored):
             return
         hashes = hashes.astype(np.int64)
-        found = self._entries(low, high)
-        if np.array_equal(physical, found.physical) and np.array_equal(hashes, found.key_hash):
-            bounds = np.searchsorted(found.file, np.arange(len(self._files) + 1)).tolist()
+        entries = self._entries(low, high)
+        if np.array_equal(physical, entries.physical) and np.array_equal(hashes, entries.key_hash):
+            bounds = np.searchsorted(entries.file, np.arange(len(self._files) + 1)).tolist()
             for seen, (first, behind) in zip(self._seen, pairwise(bounds), strict=True):
                 seen.compared += int(np.count_nonzero(np.diff(physical[first:behind]))) + (behind > first)
-            self._times(found, stored)
+            self._times(entries, stored)
         else:
-            self._differences(found, physical, hashes, stored)
+            self._differences(entries, physical, hashes, stored)
 
     def _agrees(
         self, low: int, high: int, physical: NDArray[np.int64], hashes: NDArray[Any], stored: NDArray[np.int64]
@@ -242,40 +242,40 @@ class KeptComparer:
         return True
 
     def _differences(
-        self, found: _Entries, physical: NDArray[np.int64], hashes: NDArray[np.int64], stored: NDArray[np.int64]
+        self, entries: _Entries, physical: NDArray[np.int64], hashes: NDArray[np.int64], stored: NDArray[np.int64]
     ) -> None:
         import numpy as np
 
-        groups = grouped((physical, hashes), (found.physical, found.key_hash))
+        groups = grouped((physical, hashes), (entries.physical, entries.key_hash))
         lacking = np.unique(physical[(groups.there < groups.derived)[groups.of_keys]])
         strange = groups.derived[groups.of_entries] == 0
-        with_others = np.unique(found.physical[strange])
+        with_others = np.unique(entries.physical[strange])
         for i, one in enumerate(self._files):
-            self._seen[i].compared += int(((found.file == i) & ~strange).sum())
+            self._seen[i].compared += int(((entries.file == i) & ~strange).sum())
             here = lacking[(lacking >= one.begin) & (lacking <= one.end)]
             mixed = np.isin(here, with_others)
             self._seen[i].missing += int((~mixed).sum())
             self._seen[i].others += int(mixed.sum())
-            mine = np.unique(found.physical[strange & (found.file == i)])
+            mine = np.unique(entries.physical[strange & (entries.file == i)])
             self._seen[i].strange += _rows(mine[~np.isin(mine, physical)], np.unique(physical))
-        self._times(_Entries(*(column[~strange] for column in found)), groups.per_entry(stored)[~strange])
+        self._times(_Entries(*(column[~strange] for column in entries)), groups.per_entry(stored)[~strange])
 
-    def _times(self, found: _Entries, stored: NDArray[np.int64]) -> None:
+    def _times(self, entries: _Entries, stored: NDArray[np.int64]) -> None:
         """Entry 1 is measured against the file before, and its own time is never used (IndexReader.query)."""
         import numpy as np
 
-        right = np.where(found.begin <= 0, 0, np.clip((stored - found.begin) // _SECOND, 0, INT_MAX))
-        wrong = (found.number > 1) & (found.time != right)
+        right = np.where(entries.begin <= 0, 0, np.clip((stored - entries.begin) // _SECOND, 0, INT_MAX))
+        wrong = (entries.number > 1) & (entries.time != right)
         if not wrong.any():
             return
-        same = np.diff(found.file) == 0
-        before = np.where(np.append(False, same) & (found.number > 2), np.roll(found.time, 1), -1)
-        behind = np.where(np.append(same, False), np.roll(found.time, -1), INT_MAX)
-        fits = wrong & (before <= right) & (right <= behind) & ((found.time < before) | (found.time > behind))
-        for file, many in Counter(found.file[fits].tolist()).items():
+        same = np.diff(entries.file) == 0
+        before = np.where(np.append(False, same) & (entries.number > 2), np.roll(entries.time, 1), -1)
+        behind = np.where(np.append(same, False), np.roll(entries.time, -1), INT_MAX)
+        fits = wrong & (before <= right) & (right <= behind) & ((entries.time < before) | (entries.time > behind))
+        for file, many in Counter(entries.file[fits].tolist()).items():
             self._seen[file].mistimed += many
-        for file, many in Counter(found.file[wrong].tolist()).items():
-            self._seen[file].times += min(many, len(np.unique(found.physical[wrong & (found.file == file)])))
+        for file, many in Counter(entries.file[wrong].tolist()).items():
+            self._seen[file].times += min(many, len(np.unique(entries.physical[wrong & (entries.file == file)])))
 
     def _entries(self, low: int, high: int) -> _Entries:
         """The entries that point into [low, high)."""

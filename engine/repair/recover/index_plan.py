@@ -267,9 +267,9 @@ class IndexPlanner:
         """
         import numpy as np
 
-        found = KeySpool()
+        keys_between = KeySpool()
         if kept.begin <= max(end, self._log_min):
-            return found
+            return keys_between
         with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
             there = int(np.count_nonzero(file.entries(1, 4096)["physical_offset"] == kept.begin))
         for keys in self._keys(max(end, self._log_min), kept.begin + 1):
@@ -277,8 +277,8 @@ class IndexPlanner:
             at_begin = np.flatnonzero(keys.physical_offset == kept.begin)
             wanted = np.ones(len(keys), dtype=np.bool_)
             wanted[at_end] = wanted[at_begin[max(0, len(at_begin) - there) :]] = False
-            found.add(keys.taken(wanted))
-        return found
+            keys_between.add(keys.taken(wanted))
+        return keys_between
 
     def _store_timestamp(self, offset: int) -> int | None:
         """Store time (ms) of the sound record at a physical offset, None without one."""

@@ -115,9 +115,9 @@ def ledger_of(disk: Disk, plan: RecoverPlan, consumers: Consumers | None = None)
     ]
     consumers = consumers or read_consumers(disk, plan.files.root, by_queue)
     above = [
-        Above(group, queue, offset, found.max_offset, plan.files.config)
-        for queue, found in sorted(by_queue.items())
-        for group, offset in consumers.above(queue, found.max_offset)
+        Above(group, queue, offset, queue_plan.max_offset, plan.files.config)
+        for queue, queue_plan in sorted(by_queue.items())
+        for group, offset in consumers.above(queue, queue_plan.max_offset)
     ]
     return Ledger(tuple(lines), tuple(above), consumers.problems)
 

@@ -105,36 +105,39 @@ def read_to_end(
     where a stale tail begins, as `stale` judges. `is_shifted`: whether records behind a damage in its segment lie off
     their place.
     """
-    found = LogEnd(start.offset)
+    log_end = LogEnd(start.offset)
     contiguous = {segment.offset for segment in files.log}
     gap: Gap | None = None
     for event, derived in reading.events(start.offset):
         if isinstance(event, RecordBatch | Remembered):
             if gap is not None:
-                found.gaps.append(_missing(files, gap))
+                log_end.gaps.append(_missing(files, gap))
                 gap = None
-            if isinstance(event, RecordBatch) and (tail := stale.within(event, found.last_store_timestamp)) is not None:
-                count, found.stale = tail
+            if (
+                isinstance(event, RecordBatch)
+                and (tail := stale.within(event, log_end.last_store_timestamp)) is not None
+            ):
+                count, log_end.stale = tail
                 if count:
                     head = event.first(count)
                     feed(head, reading.derive(head))
-                    found.records += count
-                    found.messages += head.messages
-                    found.end, found.last_store_timestamp = head.end, head.last_store_timestamp
-                return found
+                    log_end.records += count
+                    log_end.messages += head.messages
+                    log_end.end, log_end.last_store_timestamp = head.end, head.last_store_timestamp
+                return log_end
             feed(event, derived)
-            found.records += len(event)
-            found.messages += event.messages
-            found.end, found.last_store_timestamp = _reached(event, contiguous)
-            found.closed = isinstance(event, Remembered) and found.end < event.end
+            log_end.records += len(event)
+            log_end.messages += event.messages
+            log_end.end, log_end.last_store_timestamp = _reached(event, contiguous)
+            log_end.closed = isinstance(event, Remembered) and log_end.end < event.end
         elif isinstance(event, Blank):
-            found.closed = event.end not in contiguous
-            found.end = event.offset if found.closed else event.end
+            log_end.closed = event.end not in contiguous
+            log_end.end = event.offset if log_end.closed else event.end
         elif isinstance(event, Gap):
             gap = event
         else:
-            _judge(files, reading.scanner, stale, is_shifted, found, event, gap, cut)
-    return found
+            _judge(files, reading.scanner, stale, is_shifted, log_end, event, gap, cut)
+    return log_end
 
 
 def read_until(files: StoreFiles, reading: PlannedReading, start: Segment, to: int, *, feed: Feed) -> LogEnd:
@@ -145,36 +148,36 @@ def read_until(files: StoreFiles, reading: PlannedReading, start: Segment, to: i
     Raises:
         Refused: `to` lies in the middle of a record; its two ends are named. InvalidArgument: the log ends before `to`.
     """
-    found = LogEnd(start.offset)
+    log_end = LogEnd(start.offset)
     contiguous = {segment.offset for segment in files.log}
     for event, derived in reading.events(start.offset, to):
         if isinstance(event, RecordBatch | Remembered):
             if isinstance(event, RecordBatch) and event.end > to:
                 raise _no_boundary(to, event.last[0], event.end)
             feed(event, derived)
-            found.records += len(event)
-            found.messages += event.messages
-            found.end, found.last_store_timestamp = _reached(event, contiguous)
+            log_end.records += len(event)
+            log_end.messages += event.messages
+            log_end.end, log_end.last_store_timestamp = _reached(event, contiguous)
         elif isinstance(event, Blank):
             if event.offset < to < event.end:
                 raise _no_boundary(to, event.offset, event.end)
-            found.end = event.end if event.end in contiguous else event.offset
+            log_end.end = event.end if event.end in contiguous else event.offset
         elif isinstance(event, Gap):
-            found.gaps.append(_missing(files, event))
-            found.end = event.end
+            log_end.gaps.append(_missing(files, event))
+            log_end.end = event.end
         else:
             if reading.scanner.find_sound_behind(event) is None:
                 raise _behind_the_end(to, event.offset)
-            found.damage.append(DamagedRange(event.offset, event.length, event.segment.path, event.reason.value))
-            found.end = event.offset
-            return found
-    if found.end < to:
-        raise _behind_the_end(to, found.end)
+            log_end.damage.append(DamagedRange(event.offset, event.length, event.segment.path, event.reason.value))
+            log_end.end = event.offset
+            return log_end
+    if log_end.end < to:
+        raise _behind_the_end(to, log_end.end)
     for found_behind in reading.scanner.scan(to, resume=True):
         if isinstance(found_behind, RecordBatch):
-            _count(found, found_behind)
-    found.cut = True
-    return found
+            _count(log_end, found_behind)
+    log_end.cut = True
+    return log_end
 
 
 def _reached(event: RecordBatch | Remembered, contiguous: set[int]) -> tuple[int, int]:
@@ -244,7 +247,7 @@ def _judge(
     scanner: Scanner,
     stale: StaleJudge,
     is_shifted: Callable[[Damage], bool],
-    found: LogEnd,
+    log_end: LogEnd,
     damage: Damage,
     gap: Gap | None,
     cut: bool,
@@ -257,26 +260,26 @@ def _judge(
     if sound is None and damage.reason is not Reason.UNREADABLE and not is_shifted(damage):
         return
     if sound is not None and gap is None and damage.reason is not Reason.UNREADABLE:
-        found.stale = stale.judge(damage.offset, found.last_store_timestamp)
-        if found.stale is not None:
+        log_end.stale = stale.judge(damage.offset, log_end.last_store_timestamp)
+        if log_end.stale is not None:
             return
-    found.cut = cut
+    log_end.cut = cut
     if gap is None:
-        found.end = damage.offset
+        log_end.end = damage.offset
     elif not cut:  # else the log ends before the missing segments: nothing sound lies between them and the damage
-        found.gaps.append(_missing(files, gap))
-        found.end = damage.offset
+        log_end.gaps.append(_missing(files, gap))
+        log_end.end = damage.offset
     if sound is None:
         length = damage.segment.end - damage.offset
-        found.damage.append(DamagedRange(damage.offset, length, damage.segment.path, damage.reason.value))
+        log_end.damage.append(DamagedRange(damage.offset, length, damage.segment.path, damage.reason.value))
         return
     for event in _breaks(scanner, damage):
         if isinstance(event, RecordBatch):
-            _count(found, event)
+            _count(log_end, event)
         elif isinstance(event, Damage):
-            found.damage.append(DamagedRange(event.offset, event.length, event.segment.path, event.reason.value))
+            log_end.damage.append(DamagedRange(event.offset, event.length, event.segment.path, event.reason.value))
         elif isinstance(event, Gap):
-            found.gaps.append(_missing(files, event))
+            log_end.gaps.append(_missing(files, event))
 
 
 def _breaks(scanner: Scanner, damage: Damage) -> Iterator[Event]:
@@ -291,13 +294,13 @@ def _breaks(scanner: Scanner, damage: Damage) -> Iterator[Event]:
             held.append(event)
 
 
-def _count(found: LogEnd, batch: RecordBatch) -> None:
+def _count(log_end: LogEnd, batch: RecordBatch) -> None:
     import numpy as np
 
     sizes = batch.sizes()
     for queue, mine in by_queue(batch, np.flatnonzero(batch.consumable())):
-        records, size = found.behind.get(queue, (0, 0))
-        found.behind[queue] = (records + len(mine), size + int(sizes[mine].sum()))
+        records, size = log_end.behind.get(queue, (0, 0))
+        log_end.behind[queue] = (records + len(mine), size + int(sizes[mine].sum()))
 
 
 def _missing(files: StoreFiles, gap: Gap) -> DamagedRange:

@@ -206,15 +206,15 @@ class ScanCheckpoint:
         try:
             if not self._disk.exists(path):
                 return None
-            said = json.loads(self._disk.read_file(path))
-            if said["settings"] != self._settings or said["segment"] != self._identity(segment):
+            note = json.loads(self._disk.read_file(path))
+            if note["settings"] != self._settings or note["segment"] != self._identity(segment):
                 return None
-            chunks = [(int(units), int(keys), int(crc)) for units, keys, crc in said["chunks"]]
+            chunks = [(int(units), int(keys), int(crc)) for units, keys, crc in note["chunks"]]
             for number, (_, _, crc) in enumerate(chunks):
                 if zlib.crc32(self._disk.read_file(f"{path}.{number}")) != crc:
                     return None
-            table = [numbers.number(TopicQueue(str(topic), int(queue))) for topic, queue in said["queues"]]
-            records, messages, unplaced, first, stored, last, size = (int(said[name]) for name in _COUNTS)
+            table = [numbers.number(TopicQueue(str(topic), int(queue))) for topic, queue in note["queues"]]
+            records, messages, unplaced, first, stored, last, size = (int(note[name]) for name in _COUNTS)
         except _BAD:
             return None
 
@@ -270,7 +270,7 @@ class _Writing:
         self._disk = disk
         self._segment = segment
         self._path = path
-        self._said: dict[str, Any] = {"settings": settings, "segment": identity}
+        self._note: dict[str, Any] = {"settings": settings, "segment": identity}
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._end = segment.offset
         self._plain = True
@@ -314,9 +314,9 @@ class _Writing:
         if not self._plain or not self._counts["records"] or self._end + self.blank != self._segment.end:
             return False
         self._flush()
-        said = self._said | self._counts | {"queues": [list(q) for q in self._queues], "chunks": self._chunks}
+        note = self._note | self._counts | {"queues": [list(q) for q in self._queues], "chunks": self._chunks}
         try:
-            self._disk.write_file_atomically(self._path, json.dumps(said).encode())
+            self._disk.write_file_atomically(self._path, json.dumps(note).encode())
         except StorageError:
             return False
         self._disk.step("recover.remembered")

@@ -61,19 +61,19 @@ def recover_for_open(
     planned = plan or plan_recover(disk, config, locked=True)
     saved = None
     if policy is Policy.AS_IT_IS and (planned.refusal is not None or planned.changed):
-        found = _left_to_dispatch(disk, planned, planned.refusal or needs_recovery(planned.files.config))
+        opened = _left_to_dispatch(disk, planned, planned.refusal or needs_recovery(planned.files.config))
     else:
         try:
             done = apply(disk, planned, command="start", clean=False)
-            found, saved = (done.state, planned.files.config), done.salvage
+            opened, saved = (done.state, planned.files.config), done.salvage
         except (DiskFull, NoRoomToSave) as full:
             if plan is not None or policy is Policy.AS_IT_IS:
                 raise
             planned = plan_recover(disk, config, locked=True)  # what was written meanwhile is right
-            found = _left_to_dispatch(disk, planned, full)
+            opened = _left_to_dispatch(disk, planned, full)
     if tell is not None:
         tell(planned, saved)
-    return found
+    return opened
 
 
 def _left_to_dispatch(disk: Disk, plan: RecoverPlan, otherwise: Exception) -> tuple[StoreState, StoreConfig]:

@@ -114,10 +114,10 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
 
 
 def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
-    found = next((f.files for f in plan.files.queues if f.queue == queue.queue), ())
+    queue_files = next((f.files for f in plan.files.queues if f.queue == queue.queue), ())
     size = plan.files.config.mapped_file_size_consume_queue
     written = [*queue.written, *queue.fills, queue.front, queue.pre_blanks]
-    for file in found:
+    for file in queue_files:
         if file.offset >= queue.max_offset * UNIT_SIZE:
             yield Piece("remove", file.path, 0, file.size, "units behind the log's end")
             continue
@@ -128,7 +128,7 @@ def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
                 yield Piece(
                     "overwrite", file.path, low - file.offset, high - low, "queue entries that don't match the log"
                 )
-    there = {file.offset for file in found}
+    there = {file.offset for file in queue_files}
     base = os.path.join(plan.files.root, names.CONSUMEQUEUE)
     directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
     for offset in sorted({at for span in written for at in _files_of(span, size)} - there):
@@ -153,7 +153,7 @@ def _files_of(span: tuple[int, int], file_size: int) -> range:
 def _index_pieces(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
     index, layout = plan.index, plan.files.index_layout
     directory = index_directory(plan.files)
-    sizes = {found.name: found.size for found in plan.files.index}
+    sizes = {index_file.name: index_file.size for index_file in plan.files.index}
     for name in index.removed:
         yield Piece("remove", os.path.join(directory, name), 0, sizes[name], "index entries that don't agree")
     kept = {rewind.name: rewind.keep for rewind in index.rewinds}

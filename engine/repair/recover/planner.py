@@ -307,8 +307,8 @@ class Planner:
     def _traps(self, compared_from: int, end: LogEnd) -> list[DamagedRange]:
         """Damage before the start that a normal start of the recovered store would read, and cut the log at."""
         first = next_start(self._files, end)
-        found = [stretch for stretch in self._damage_ahead if stretch.offset >= first]
-        return damage_between(self._scanner, first, compared_from) + found
+        ahead = [stretch for stretch in self._damage_ahead if stretch.offset >= first]
+        return damage_between(self._scanner, first, compared_from) + ahead
 
     def _set_aside(self, queues: tuple[QueuePlan, ...]) -> tuple[OddFile, ...]:
         """Strays; and what a broker passes over, when it stands where a topic's directory has to be."""
@@ -319,15 +319,15 @@ class Planner:
 
     def _empty_ones(self, queues: tuple[QueuePlan, ...]) -> list[OddFile]:
         """Files of queues that begin behind them; and where the log is gone, those without a unit."""
-        found = [(file, AHEAD) for queue in queues for file in queue.ahead]
+        empty = [(file, AHEAD) for queue in queues for file in queue.ahead]
         if not self._files.log:
             idle = {queue.queue for queue in queues if not queue.changed}
-            found += [(file, WITHOUT_LOG) for one in self._files.queues if one.queue in idle for file in one.files]
+            empty += [(file, WITHOUT_LOG) for one in self._files.queues if one.queue in idle for file in one.files]
         return [
             moved_by_hand(
                 self._disk, self._files.root, OddFile(file.path, file.size, why, movable=True, code=QUEUE_EMPTY)
             )
-            for file, why in found
+            for file, why in empty
         ]
 
     def _log_plan(self, start: Segment | None, log_min: int, end: LogEnd, requeued: Iterable[Requeued]) -> LogPlan:

@@ -176,19 +176,19 @@ class Leftovers:
                 live = int(claimed.min())
             stays: list[NDArray[np.int64]] = []
             for start, end in rows.pieces(gap_start, gap_end):
-                offsets, found = real_rows(rows, start, end)
-                physical = found["physical_offset"].astype(np.int64)
+                offsets, units = real_rows(rows, start, end)
+                physical = units["physical_offset"].astype(np.int64)
                 gone, lost = log.bridged.places.mask(physical), log.lost.mask(physical)
                 free = ~self._misplaced.mask(number, account, offsets, physical, gone | lost, low, high)
                 if claimed is not None and len(claimed):
                     free &= ~np.isin(offsets, claimed)
                 if not free.all():
-                    offsets, found = offsets[free], found[free]
+                    offsets, units = offsets[free], units[free]
                     physical, gone, lost = physical[free], gone[free], lost[free]
                 if gone.any():
                     self.gone.append(Judged(number, offsets[gone], physical[gone]))
                 expired = (physical < log.begin) & (offsets < live)
-                unsure = expired | (repeats_neighbour(account, found, gap_start, gap_end) & (offsets < filled))
+                unsure = expired | (repeats_neighbour(account, units, gap_start, gap_end) & (offsets < filled))
                 unsure = self._misplaced.without_wrong_files(number, account, offsets, unsure)
                 stay = unsure | (lost & (physical < log.end))
                 stay &= ~gone
@@ -196,7 +196,7 @@ class Leftovers:
                 asked = np.flatnonzero(~gone & ~stay & (physical < log.end))
                 if len(asked):
                     same = np.ones(len(asked), dtype=np.int64)
-                    size = found["size"][asked].astype(np.int64)
+                    size = units["size"][asked].astype(np.int64)
                     self._open.append(
                         _Open(same * number, offsets[asked], physical[asked], size, same * low, same * high)
                     )
@@ -241,15 +241,15 @@ class Leftovers:
         self._vouched = np.unique(rows.physical[(claimed[:, 1] == rows.offset) & (claimed[:, 0] != rows.number)])
         alone: list[int] = []
         for i in np.flatnonzero(claimed[:, 0] < 0).tolist():
-            found = self._log.units_at(int(rows.physical[i]))
-            if found is None or found[0] != int(rows.size[i]):
+            record = self._log.units_at(int(rows.physical[i]))
+            if record is None or record[0] != int(rows.size[i]):
                 continue
             number, offset, physical = (int(column[i]) for column in rows[:3])
-            of_it = (number, offset) in found[1]  # of a light queue, or a second one, that the settings don't tell
-            of_none = not found[1] and self._log.losses.is_inert(physical)  # a queue that lost every message
+            of_it = (number, offset) in record[1]  # of a light queue, or a second one, that the settings don't tell
+            of_none = not record[1] and self._log.losses.is_inert(physical)  # a queue that lost every message
             if of_it or of_none:
                 alone.append(i)
-            elif self._stays_without_claim(rows, i, found[1]):
+            elif self._stays_without_claim(rows, i, record[1]):
                 alone.append(i)
                 self.kept.append(KeptRow(number, offset, physical, None))
         for i in alone:
@@ -322,8 +322,8 @@ class Leftovers:
         rows = account.rows
         if rows is None or not rows.first <= offset < rows.extent:
             return False
-        _, found = real_rows(rows, offset, offset + 1)
-        return len(found) > 0 and (int(found[0]["physical_offset"]) < place) != (offset < other)
+        _, units = real_rows(rows, offset, offset + 1)
+        return len(units) > 0 and (int(units[0]["physical_offset"]) < place) != (offset < other)
 
     def _place_of(
         self, account: QueueAccount, number: int, offset: int, pending: dict[tuple[int, int], int]
@@ -340,7 +340,7 @@ class Leftovers:
 
         limit = 1 << _KEY_BITS
         wanted = np.array([q << _KEY_BITS | o for q, o in places if 0 <= o < limit], dtype=np.int64)
-        found: dict[tuple[int, int], int] = {}
+        pending: dict[tuple[int, int], int] = {}
         if len(wanted):
             wanted.sort()
             for chunk in self._comparer.pending.chunks():
@@ -348,8 +348,8 @@ class Leftovers:
                 keys = (chunk["queue"].astype(np.int64) << _KEY_BITS) | np.clip(offsets, 0, limit - 1)
                 at = np.searchsorted(wanted, keys).clip(max=len(wanted) - 1)
                 for i in np.flatnonzero((wanted[at] == keys) & (offsets >= 0) & (offsets < limit)).tolist():
-                    found[int(chunk["queue"][i]), int(offsets[i])] = int(chunk["physical_offset"][i])
-        return found
+                    pending[int(chunk["queue"][i]), int(offsets[i])] = int(chunk["physical_offset"][i])
+        return pending
 
     def _keep_beside_right_ones(self, rows: _Open, claimed: NDArray[np.int64]) -> None:
         """Keep those in a row with one that is right (6)."""
@@ -417,8 +417,8 @@ class Leftovers:
         physical, (number, offset) = int(rows.physical[i]), claimed
         if comparer.numbers[number].topic != comparer.numbers[place[0]].topic:
             return False
-        found = log.units_at(physical)
-        if found is None or len(found[1]) != 1:  # the header names the first of several queues only
+        record = log.units_at(physical)
+        if record is None or len(record[1]) != 1:  # the header names the first of several queues only
             return False
         if between and not log.losses.between(max(0, int(rows.low[i])), int(rows.high[i])):
             return True

@@ -53,17 +53,17 @@ class Misplaced:
         """
         import numpy as np
 
-        found = np.zeros(len(offsets), dtype=np.bool_)
+        misplaced = np.zeros(len(offsets), dtype=np.bool_)
         at = np.flatnonzero(lost)
         if not len(at) or is_lmq(self._comparer.numbers[number].topic):
-            return found
+            return misplaced
         for run in np.split(at, np.flatnonzero(np.diff(offsets[at]) != 1) + 1):
-            found[run] = self.lies_among_anothers(number, account, int(offsets[run[0]]), int(offsets[run[-1]]))
-        found[at] |= (physical[at] <= low) | (physical[at] >= high)
-        found[at] |= ~self.without_wrong_files(number, account, offsets[at], np.ones(len(at), dtype=np.bool_))
-        left = at[~found[at]]
-        found[left] = out_of_order(physical[left])
-        return found
+            misplaced[run] = self.lies_among_anothers(number, account, int(offsets[run[0]]), int(offsets[run[-1]]))
+        misplaced[at] |= (physical[at] <= low) | (physical[at] >= high)
+        misplaced[at] |= ~self.without_wrong_files(number, account, offsets[at], np.ones(len(at), dtype=np.bool_))
+        left = at[~misplaced[at]]
+        misplaced[left] = out_of_order(physical[left])
+        return misplaced
 
     def without_wrong_files(
         self, number: int, account: QueueAccount, offsets: NDArray[np.int64], some: NDArray[np.bool_]
@@ -76,7 +76,7 @@ class Misplaced:
         """
         import numpy as np
 
-        found = np.zeros(len(offsets), dtype=np.bool_)
+        in_wrong_file = np.zeros(len(offsets), dtype=np.bool_)
         rows = account.rows
         assert rows is not None
         for file in rows.files if some.any() and not is_lmq(self._comparer.numbers[number].topic) else ():
@@ -85,8 +85,8 @@ class Misplaced:
             if here.any():
                 if file.path not in self._wrong:
                     self._wrong[file.path] = self._is_wrong(account, rows, start, min(end, rows.extent))
-                found |= here & self._wrong[file.path]
-        return some & ~found
+                in_wrong_file |= here & self._wrong[file.path]
+        return some & ~in_wrong_file
 
     def _is_wrong(self, account: QueueAccount, rows: QueueRows, start: int, end: int) -> bool:
         import numpy as np

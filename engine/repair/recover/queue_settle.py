@@ -67,22 +67,22 @@ class Settler:
         return sorted(plans, key=lambda plan: plan.queue)
 
     def _state(self, number: int) -> QueueAtWork:
-        found = self._queues.get(number)
-        if found is None:
+        state = self._queues.get(number)
+        if state is None:
             account = self._comparer.account(number)
-            found = self._queues[number] = QueueAtWork(account, account.right)
-        return found
+            state = self._queues[number] = QueueAtWork(account, account.right)
+        return state
 
     # --- rows without a record --------------------------------------------------------------------------------------
 
     def _judge_leftovers(self) -> None:
         """Rows that no record of their queue vouches for: those that stay, those of bridged messages."""
-        found = self._leftovers
-        found.judge()
-        for gone in found.gone:
+        leftovers = self._leftovers
+        leftovers.judge()
+        for gone in leftovers.gone:
             self._state(gone.number).lost.add_many(gone.offsets)
         told: Counter[tuple[int, str]] = Counter()
-        for number, offset, physical, claimed, decided in found.kept:
+        for number, offset, physical, claimed, decided in leftovers.kept:
             if decided:
                 self.requeued.append(Requeued(physical, self._comparer.numbers[number].queue_id, offset))
             if claimed is not None:  # the row that it has is its only one
@@ -127,8 +127,8 @@ class Settler:
         tops: dict[int, int] = {}
         for number, group in self._pending_groups():
             if not self._comparer.account(number).right:
-                found = list(runs(group))
-                for run, following in zip_longest(found, found[1:]):
+                row_runs = list(runs(group))
+                for run, following in zip_longest(row_runs, row_runs[1:]):
                     start, end = int(run["queue_offset"][0]), int(run["queue_offset"][-1]) + 1
                     top = tops.get(number, 0)
                     then = top if following is None else int(following["queue_offset"][0])
@@ -311,8 +311,8 @@ class Settler:
         """Units from a queue offset on that point behind the log's end: how many, and behind the last one."""
         cut = last = 0
         for piece in rows.pieces(start, rows.extent):
-            offsets, found = real_rows(rows, *piece)
-            behind = offsets[found["physical_offset"] + found["size"] > self._log.end]
+            offsets, units = real_rows(rows, *piece)
+            behind = offsets[units["physical_offset"] + units["size"] > self._log.end]
             cut, last = cut + len(behind), int(behind[-1]) + 1 if len(behind) else last
         return cut, last
 
@@ -349,8 +349,8 @@ class Settler:
         if account.rows is None:
             return False
         for piece in account.rows.pieces(start, end):
-            _, found = real_rows(account.rows, *piece)
-            for row in found.tolist():
+            _, units = real_rows(account.rows, *piece)
+            for row in units.tolist():
                 seen = self._log.units_at(row[0])
                 if seen is not None and seen[0] == row[1]:
                     return True
@@ -362,9 +362,9 @@ class Settler:
 
         start = first - first % self._comparer.file_rows
         if rows is not None and first > start:
-            found = rows.read(start, first)
-            model = np.frombuffer(PRE_BLANK.encode(), dtype=found.dtype)
-            if (found == model).all():
+            units = rows.read(start, first)
+            model = np.frombuffer(PRE_BLANK.encode(), dtype=units.dtype)
+            if (units == model).all():
                 return first, first
         return start, first
 
@@ -377,8 +377,8 @@ class Settler:
         if rows is not None:
             for start, end in state.account.right:
                 for piece in rows.pieces(start, end):
-                    offsets, found = real_rows(rows, *piece)
-                    live = np.flatnonzero(found["physical_offset"] >= self._log.begin)
+                    offsets, units = real_rows(rows, *piece)
+                    live = np.flatnonzero(units["physical_offset"] >= self._log.begin)
                     if len(live):
                         candidates.append(int(offsets[live[0]]))
                         return min(candidates)

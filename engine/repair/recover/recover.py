@@ -80,10 +80,10 @@ def plan_recover(
     memory = ScanCheckpoint(disk, files, writing=locked, time_box_ms=time_box_ms, jobs=jobs)
     taken = taken_from_copies(disk, files, layout) if bridge else ()
     memory.leave_out(one.segment.offset for one in taken)
-    found, shifts = _bridges(disk, files, memory, read, taken) if bridge and files.log else ((), ())
-    bridges = tuple(one for one in found if one.patches)
+    possible, shifts = _bridges(disk, files, memory, read, taken) if bridge and files.log else ((), ())
+    bridges = tuple(one for one in possible if one.patches)
     memory.leave_out([*(one.segment.offset for one in bridges), *(one.segment.offset for one in shifts)])
-    stuck = next((one for one in found if not one.patches), None)
+    stuck = next((one for one in possible if not one.patches), None)
     mode = mode or (Mode.ABNORMAL if files.abort else Mode.NORMAL)
     choices = Choices(cut, bridge, log_is_gone, stuck, whole=whole or bridge)
     with BridgedLog(disk, files.log, (*taken, *bridges), shifts) as log:
@@ -146,15 +146,15 @@ def _bridges(
     `taken`: what is written over damage out of copies.
     """
     suspects: set[int] = set()
-    found = _read_for_bridges(disk, files, memory, read, taken, (), suspects)
+    bridges = _read_for_bridges(disk, files, memory, read, taken, (), suspects)
     largest = files.config.max_message_size
     shifts = tuple(
         shift for segment in files.log if segment.offset in suspects for shift in find_shifts(disk, segment, largest)
     )
     if shifts:
         memory.leave_out(shift.segment.offset for shift in shifts)
-        found = _read_for_bridges(disk, files, memory, read, taken, shifts, set())
-    return found, shifts
+        bridges = _read_for_bridges(disk, files, memory, read, taken, shifts, set())
+    return bridges, shifts
 
 
 def _read_for_bridges(

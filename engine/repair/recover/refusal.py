@@ -82,21 +82,21 @@ def refusal(
     stands_in_the_way = slip_in_a_path(disk, files.config) or first_error(files.odd)
     if stands_in_the_way is not None:
         return stands_in_the_way
-    found = _layout_refusal(files, layout, choices)
-    if found is not None:
-        for longer in (s for s in files.log if s.file == found.path and isinstance(found, WrongFileSize)):
-            _tell_shifts(disk, files, choices, longer, found)
-        return found
+    error = _layout_refusal(files, layout, choices)
+    if error is not None:
+        for longer in (s for s in files.log if s.file == error.path and isinstance(error, WrongFileSize)):
+            _tell_shifts(disk, files, choices, longer, error)
+        return error
     if not files.log:
         return None if choices.log_is_gone else _log_is_gone(files)
-    found = _moved(disk, files, choices, shifts)
-    if found is not None:
-        return found
+    error = _moved(disk, files, choices, shifts)
+    if error is not None:
+        return error
     if choices.cut:
         return None
-    found = _lost_directory(disk, files, fresh, units_cut) or _unnamed(disk, files, end, fresh, units_cut)
-    if found is not None:
-        return found
+    error = _lost_directory(disk, files, fresh, units_cut) or _unnamed(disk, files, end, fresh, units_cut)
+    if error is not None:
+        return error
     refused = _damage(files, choices, end, fresh)
     if refused is None:
         return None
@@ -207,11 +207,11 @@ def _bridge(files: StoreFiles, choices: Choices, records: int) -> NextStep | Non
     """`recover --bridge`, unless that is what refuses; `records`: sound ones behind the damage."""
     if choices.bridge:
         return None
-    found = next_step.step(files.config, Fix.BRIDGE)
+    step = next_step.step(files.config, Fix.BRIDGE)
     return (
-        replace(found, keeps=f"{found.keeps} ({counted(records, 'sound record lies', 'sound records lie')} after it)")
+        replace(step, keeps=f"{step.keeps} ({counted(records, 'sound record lies', 'sound records lie')} after it)")
         if records
-        else found
+        else step
     )
 
 

@@ -98,7 +98,7 @@ class _Room:
             size = reader.size()
             missing = max(0, blocks_taken([(0, size)]) - self._disk.blocks(path))
             wanted = [one for one in ranges if one[0] < one[1]] if missing else []
-            held = (found for low, high in wanted for found in data_ranges(reader, low, min(high, size)))
+            held = (span for low, high in wanted for span in data_ranges(reader, low, min(high, size)))
             ahead = max(0, self._disk.blocks(path) - blocks_taken(data_ranges(reader, 0, size))) if grows else 0
             return min(missing, max(0, blocks_taken(wanted) - blocks_taken(held) - ahead))
         finally:
@@ -126,8 +126,8 @@ class _Room:
             runs[int(run["queue"][0])].append(len(run))
         for queue in (one for one in self._plan.queues if one.number in runs):
             directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
-            found = list_segments(self._disk, [directory], size).files if self._disk.is_dir(directory) else ()
-            last = max((one for one in found if one.path not in gone), key=lambda one: one.offset, default=None)
+            segments = list_segments(self._disk, [directory], size).files if self._disk.is_dir(directory) else ()
+            last = max((one for one in segments if one.path not in gone), key=lambda one: one.offset, default=None)
             end = None if last is None else last.offset + self._units_end(last.path, ends.get(last.path, size))
             for offset, span in blocks_of_units(size, end, runs[queue.number]).items():
                 path = os.path.join(directory, names.segment_name(offset))
@@ -157,19 +157,19 @@ class _Room:
             low, high = max(end, offset), min(queue.old_extent * UNIT_SIZE, offset + size)
             if offset < end and low < high:
                 ranges[offset].append((low - offset, high - offset))
-        for offset, found in ranges.items():
+        for offset, spans in ranges.items():
             path = os.path.join(directory, names.segment_name(offset))
             with contextlib.suppress(NotAFile):  # what stands in a file's place is moved away first
                 if self._disk.exists(path):
-                    self._take(path, self._holes(path, found))
+                    self._take(path, self._holes(path, spans))
                     continue
             if offset < queue.max_offset * UNIT_SIZE:
-                self._take(path, blocks_taken(found))
+                self._take(path, blocks_taken(spans))
 
     def _offsets(self, directory: str) -> list[int]:
         """Of the files in a queue's directory, by their names."""
-        found = self._disk.listdir(directory) if self._disk.is_dir(directory) else ()
-        return sorted(offset for name in found if (offset := names.segment_offset(name)) is not None)
+        entries = self._disk.listdir(directory) if self._disk.is_dir(directory) else ()
+        return sorted(offset for name in entries if (offset := names.segment_offset(name)) is not None)
 
     # --- index ------------------------------------------------------------------------------------------------------
 

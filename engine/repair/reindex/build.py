@@ -52,16 +52,16 @@ class BuiltQueue:
 
     def problems(self) -> list[str]:
         """What an operator should hear of it."""
-        found = []
+        problems = []
         if self.filled:
-            found.append(
+            problems.append(
                 f"{self.queue}: {counted(self.filled, 'queue offset')} without a message, filled with the unit before"
             )
         if self.lost:
-            found.append(
+            problems.append(
                 f"{self.queue}: {counted(self.lost, 'message')} with a queue offset that can't be true, or is taken"
             )
-        return found
+        return problems
 
 
 class QueueBuilder:
@@ -76,7 +76,9 @@ class QueueBuilder:
         self._ext_size = (
             files.config.mapped_file_size_consume_queue_ext if files.config.enable_consume_queue_ext else None
         )
-        self._old = {found.queue: QueueRows(disk, found) for found in files.queues if found.files}
+        self._old = {
+            queue_files.queue: QueueRows(disk, queue_files) for queue_files in files.queues if queue_files.files
+        }
         self._open: dict[TopicQueue, ConsumeQueue] = {}
         self._later = SyncLater(disk)
         self._built: dict[TopicQueue, BuiltQueue] = {}
@@ -169,9 +171,9 @@ class QueueBuilder:
         )
 
     def _queue(self, queue: TopicQueue, first: int) -> ConsumeQueue:
-        found = self._open.get(queue)
-        if found is not None:
-            return found
+        opened = self._open.get(queue)
+        if opened is not None:
+            return opened
         if len(self._open) >= MAX_OPEN:
             self._give_back()
         size, state = self._files.config.mapped_file_size_consume_queue, None
@@ -187,10 +189,10 @@ class QueueBuilder:
         ext = None
         if self._ext_size is not None:
             ext = ConsumeQueueExt(self._disk, os.path.join(self._into, names.CONSUMEQUEUE_EXT), queue, self._ext_size)
-        found = ConsumeQueue(self._disk, os.path.join(self._into, names.CONSUMEQUEUE), queue, size, ext)
-        found.open(state)
-        self._open[queue] = found
-        return found
+        opened = ConsumeQueue(self._disk, os.path.join(self._into, names.CONSUMEQUEUE), queue, size, ext)
+        opened.open(state)
+        self._open[queue] = opened
+        return opened
 
     def _take_over(self, queue: TopicQueue, first: int) -> QueueState | None:
         """Copy the rows before `first` when all of them are units, and of messages before `begin`."""
@@ -230,8 +232,8 @@ class QueueBuilder:
         if unit is None:
             return False
         end = queue_ext.to_offset(address) + unit.size
-        found = list_segments(self._disk, [names.queue_directory(old, *queue)], size).files
-        files = [(file.path, file.offset, file.size) for file in found if file.offset < end]
+        old_files = list_segments(self._disk, [names.queue_directory(old, *queue)], size).files
+        files = [(file.path, file.offset, file.size) for file in old_files if file.offset < end]
         self._copy(files, names.queue_directory(os.path.join(self._into, names.CONSUMEQUEUE_EXT), *queue), end)
         return True
 
@@ -257,8 +259,8 @@ class QueueBuilder:
         ext = ClosedExt(self._disk, os.path.join(self._files.root, names.CONSUMEQUEUE_EXT), queue, self._ext_size)
         for run in _runs(units):
             low = int(units.queue_offset[run.start])
-            found = rows.read(low, low + len(run))
-            for i, row in zip(run, found, strict=True):
+            old_units = rows.read(low, low + len(run))
+            for i, row in zip(run, old_units, strict=True):
                 if int(row["physical_offset"]) != int(units.physical_offset[i]):
                     continue
                 code = int(row["tags_code"])

@@ -48,10 +48,10 @@ class IndexBuilder:
         self._disk.mkdirs(self._directory)
         layout, kept = self._files.index_layout, []
         previous = (0, 0)
-        for found in self._files.index:
-            if not found.whole:
+        for index_file in self._files.index:
+            if not index_file.whole:
                 break
-            with ClosedIndexFile(self._disk, found.path, layout) as old:
+            with ClosedIndexFile(self._disk, index_file.path, layout) as old:
                 if old.entry_count == 0 or old.header.begin_phy_offset >= self._begin:
                     break
                 check = old.verify()
@@ -60,13 +60,15 @@ class IndexBuilder:
                 whole = keep == old.entry_count and check.fault is None
                 end_timestamp = old.header.end_timestamp
             if check.fault is not None and keep == check.sound:
-                self.problems.append(f"index/{found.name}: {check.fault.value}; older keys than the log's go with it")
+                self.problems.append(
+                    f"index/{index_file.name}: {check.fault.value}; older keys than the log's go with it"
+                )
                 break
             if not keep:
                 break
-            target = os.path.join(self._directory, found.name)
-            self._disk.copy_file(found.path, target)
-            kept.append(found.name)
+            target = os.path.join(self._directory, index_file.name)
+            self._disk.copy_file(index_file.path, target)
+            kept.append(index_file.name)
             if not whole:
                 file = IndexFile.open(self._disk, target, layout)
                 try:
@@ -97,7 +99,7 @@ class IndexBuilder:
 
     def changed(self) -> bool:
         """Whether the files differ from the store's, names aside."""
-        old = [found.path for found in self._files.index]
+        old = [index_file.path for index_file in self._files.index]
         new = [os.path.join(self._directory, name) for name in self.names()]
         if len(old) != len(new):
             return True
@@ -128,7 +130,7 @@ def shares(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> list[I
     """
     demand_room(disk, directory, layout, keys)
     kept = sorted(disk.listdir(directory))
-    found: list[IndexShare] = []
+    index_shares: list[IndexShare] = []
     before: tuple[int, int] | None = (0, 0)
     number = int(names.index_name(disk.now_ms()))
     first = 0
@@ -139,15 +141,15 @@ def shares(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> list[I
         before = (header.end_phy_offset, header.end_timestamp)
         first = min(keys, layout.entries - header.index_count)
         if first > 0:
-            found.append(IndexShare(kept[-1], len(kept) - 1, 0, first, True, None))
+            index_shares.append(IndexShare(kept[-1], len(kept) - 1, 0, first, True, None))
             before = None
     room = layout.entries - 1
     while first < keys:
         end = min(keys, first + room)
-        place = found[-1].place + 1 if found else len(kept)
-        found.append(IndexShare(names.index_name_of(number), place, first, end, False, before))
+        place = index_shares[-1].place + 1 if index_shares else len(kept)
+        index_shares.append(IndexShare(names.index_name_of(number), place, first, end, False, before))
         first, before, number = end, None, number + 1
-    return found
+    return index_shares
 
 
 def build_share(

@@ -57,12 +57,12 @@ def refusal(
     Raises:
         CannotMend, StorageError: the store can't be read.
     """
-    found = next_step.not_closed(files.config) if files.abort else killed_before_reindex(disk, files.config)
-    if found is None:
+    refused = next_step.not_closed(files.config) if files.abort else killed_before_reindex(disk, files.config)
+    if refused is None:
         return None
     first = plan_recover(disk, files, jobs=jobs, progress=progress).refusal
     if first is None or first.next is None or first.next.command is None:
-        return found
+        return refused
     return type(first)(
         first.message, path=first.path, offset=first.offset, hint="nothing was changed", next_step=first.next
     )
@@ -184,13 +184,13 @@ def _put(disk: Disk, source: str, target: str) -> None:
 
 def _pieces(disk: Disk, root: str, built: str, place: str) -> list[Saved]:
     """For the manifest: old files are removed (they lie in salvage under their own path), new ones created."""
-    found: list[Saved] = []
+    pieces: list[Saved] = []
     old = os.path.join(root, place)
     for entry in disk.scandir(old) if disk.exists(old) else ():
         if entry.is_file:
             path = f"{place}/{entry.name}"
             saved = Saved("rename", path, 0, entry.size, _WHY, path, digest(disk, entry.path, 0, entry.size))
-            found.append(goes(disk, entry.path, saved))
+            pieces.append(goes(disk, entry.path, saved))
     for entry in disk.scandir(os.path.join(built, place)):
-        found.append(Saved("create", f"{place}/{entry.name}", 0, entry.size, _WHY, None, ""))
-    return found
+        pieces.append(Saved("create", f"{place}/{entry.name}", 0, entry.size, _WHY, None, ""))
+    return pieces

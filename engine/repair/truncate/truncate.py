@@ -45,11 +45,11 @@ class TruncatePlan:
 
     def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
         """The plan as recover's, with `unread` and the ledger."""
-        found = self.repair.to_json(salvage=salvage)
-        found["truncateTo"] = self.repair.to
-        found["unread"] = [one.to_json() for one in self.unread]
-        found["problems"] = [*found["problems"], *self.ledger.problems]
-        return found | self.ledger.to_json()
+        document = self.repair.to_json(salvage=salvage)
+        document["truncateTo"] = self.repair.to
+        document["unread"] = [one.to_json() for one in self.unread]
+        document["problems"] = [*document["problems"], *self.ledger.problems]
+        return document | self.ledger.to_json()
 
 
 def plan(
