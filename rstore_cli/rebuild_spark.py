@@ -76,6 +76,6 @@ def rebuild(
             return FOUND
         settings.on_interrupt = "the swap is not finished, nothing is lost; run it again"
         rebuilt.apply()
-        settings.on_interrupt = "they are rebuilt"
+        settings.on_interrupt = "queues and index are rebuilt"
         show(rebuilt, done=True)
         return OK

@@ -17,7 +17,7 @@ def test_the_command(tmp_path: Path, cli: Cli) -> None:
         codes.append(ran.code)
         if ran.code == 0:
             break
-        assert "the time is up" in ran.error_line
+        assert "time limit reached" in ran.error_line
     assert codes[-1] == 0
     assert set(codes[:-1]) == {1}
     check_clean(tmp_path)

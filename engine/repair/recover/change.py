@@ -135,7 +135,7 @@ class RecoverChange(Change[Recovery]):
     def if_interrupted(self, plan: Recovery) -> str:
         """See Change."""
         return (
-            f"the repair is not finished, nothing is lost; run rstore recover again. "
+            f"the recovery is not finished, nothing is lost; run rstore recover again. "
             f"What it removed is in {os.path.join(plan.repair.files.root, names.SALVAGE)}"
         )
 

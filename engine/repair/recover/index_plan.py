@@ -214,11 +214,11 @@ class IndexPlanner:
             with ClosedIndexFile(self._disk, kept.path, self._layout) as file:
                 keep = entries_before(file, kept.keep, log_end)
                 if keep == 0:
-                    self._drop(kept, "entries after the log's end")
+                    self._drop(kept, "entries after the log end")
                     continue
                 kept.keep, kept.rewind = keep, True
                 kept.end = int(file.entries(keep, 1)[0]["physical_offset"])
-            self._found.findings.append(f"index/{kept.name}: entries after the log's end")
+            self._found.findings.append(f"index/{kept.name}: entries after the log end")
 
     def _drop_empty(self) -> None:
         """Remove files without entries, but for a last one that begins where the one before it ends.
@@ -231,7 +231,7 @@ class IndexPlanner:
             if kept.keep:
                 end = None if kept.rewind else (kept.end, kept.end_timestamp)
             elif kept is not self._kept[-1] or (kept.end, kept.end_timestamp) != end:
-                self._drop(kept, "no entries, and not begun where the file before it ends")
+                self._drop(kept, "no entries, and it does not start where the previous file ends")
 
     # --- holes ------------------------------------------------------------------------------------------------------
 
@@ -251,9 +251,11 @@ class IndexPlanner:
                 first = int(before) + 1 if before else max(0, int(kept.name) - max(_ROOM, needed))
                 if first + needed > int(kept.name):
                     for one in full[i:]:
-                        self._drop(one, "no names are left for the files before it: its keys are put again")
+                        self._drop(one, "no names are left for files before it: its keys are indexed again")
                     return
-                self._found.findings.append(f"index: {counted(len(keys), 'key')} before {kept.name} in no file")
+                self._found.findings.append(
+                    f"index: {counted(len(keys), 'key')} before {kept.name} missing from the index files"
+                )
                 yield Insert(f"{first:017d}", keys)
             end, before = kept.end, kept.name
             with ClosedIndexFile(self._disk, kept.path, self._layout) as file:

@@ -212,7 +212,7 @@ def _no_boundary(to: int, start: int, end: int) -> Refused:
 
 
 def _behind_the_end(to: int, end: int) -> InvalidArgument:
-    return InvalidArgument(f"{to} lies after the log's end, which is {end}", hint="there is nothing to cut")
+    return InvalidArgument(f"offset {to} is after the log end, {end}", hint="there is nothing to cut")
 
 
 def gaps_before(files: StoreFiles, start: Segment) -> list[DamagedRange]:

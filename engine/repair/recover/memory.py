@@ -179,9 +179,9 @@ class ScanCheckpoint:
                     return
             if writing is not None and sound and writing.commit() and self._is_late(segment):
                 raise TimeIsUp(
-                    f"the time is up: the log is read up to {segment.end} of {self._files.log[-1].end}",
+                    f"time limit reached: the log was read up to {segment.end} of {self._files.log[-1].end}",
                     path=segment.path,
-                    hint="nothing was changed; run it again to go on from there",
+                    hint="nothing was changed; run the same command again to resume",
                 )
 
     def _is_slow(self, offset: int) -> bool:

@@ -38,9 +38,9 @@ def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
         yield _aside(disk, root, odd)
     for cut in plan.ext:
         for path, size in cut.removed:
-            yield Piece("remove", path, 0, size, "extension of units that go")
+            yield Piece("remove", path, 0, size, "extension of removed units")
         if cut.tail is not None:
-            yield Piece("overwrite", *cut.tail, "extension of units that go")
+            yield Piece("overwrite", *cut.tail, "extension of removed units")
     for queue in plan.queues:
         if queue.changed:
             yield from _queue_pieces(plan, queue)
@@ -51,7 +51,9 @@ def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
     for name, action in ((names.CHECKPOINT, "overwrite"), (names.ABORT, "remove")):
         path = os.path.join(root, name)
         there = path not in aside and disk.exists(path)
-        yield Piece(action if there else "create", path, 0, disk.stat(path).size if there else 0, "how it was left")
+        yield Piece(
+            action if there else "create", path, 0, disk.stat(path).size if there else 0, "state before the change"
+        )
 
 
 def _aside(disk: Disk, root: str, odd: OddFile) -> Piece:
@@ -74,13 +76,15 @@ def end_of(plan: RecoverPlan) -> tuple[str, int] | None:
 
 def _layout_pieces(plan: RecoverPlan) -> Iterator[Piece]:
     for one in plan.layout.relocations:
-        yield Piece("relocate", one.path, 0, one.size, "records of another place", one.target, via=one.way.via)
+        yield Piece(
+            "relocate", one.path, 0, one.size, "file had the name of another segment", one.target, via=one.way.via
+        )
     for resize in plan.layout.resizes:
         segment = resize.segment
         low, high = sorted((resize.held, segment.size))
         length = high - low if resize.held == high else 0
         yield Piece(
-            "overwrite", segment.path, low, length, "another length than the setting", source=segment.source or ""
+            "overwrite", segment.path, low, length, "file size differs from the setting", source=segment.source or ""
         )
 
 
@@ -89,22 +93,28 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
     for offset in log.mends:
         segment = next(s for s in segments if s.offset <= offset < s.end)
         at = offset - segment.offset + POSITION_PHYSICAL_OFFSET
-        yield Piece("overwrite", segment.path, at, LONG_SIZE, "wrong offset")
+        yield Piece("overwrite", segment.path, at, LONG_SIZE, "wrong physicalOffset")
     for one in log.requeued:
         segment = next(s for s in segments if s.offset <= one.physical_offset < s.end)
         at = one.physical_offset - segment.offset + POSITION_QUEUE_ID
-        yield Piece("overwrite", segment.path, at, POSITION_QUEUE_OFFSET + LONG_SIZE - POSITION_QUEUE_ID, "wrong queue")
+        yield Piece(
+            "overwrite",
+            segment.path,
+            at,
+            POSITION_QUEUE_OFFSET + LONG_SIZE - POSITION_QUEUE_ID,
+            "wrong queueId or queueOffset",
+        )
     for shift in log.shifts:
         at, length = shift.start - shift.segment.offset, shift.end - shift.start
         now = shift.segment.source or ""
-        yield Piece("overwrite", shift.segment.path, at, length, "records off their place", source=now)
+        yield Piece("overwrite", shift.segment.path, at, length, "displaced records", source=now)
     for bridge in log.bridges:
         for patch in bridge.patches:
             position = patch.offset - bridge.segment.offset
             yield Piece("overwrite", bridge.segment.path, position, patch.length, f"bridged: {bridge.reason}")
     for taken in log.taken:
         position = taken.offset - taken.segment.offset
-        yield Piece("overwrite", taken.segment.path, position, taken.length, "a copy holds the records")
+        yield Piece("overwrite", taken.segment.path, position, taken.length, "records taken from a copy")
     for path in log.removed:
         size = next(s.size for s in segments if s.path == path)
         yield Piece("remove", path, 0, size, AFTER_LOG_END)
@@ -119,20 +129,18 @@ def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
     written = [*queue.written, *queue.fills, queue.front, queue.pre_blanks]
     for file in queue_files:
         if file.offset >= queue.max_offset * UNIT_SIZE:
-            yield Piece("remove", file.path, 0, file.size, "units behind the log's end")
+            yield Piece("remove", file.path, 0, file.size, "units after the log end")
             continue
         for start, end in [*written, (queue.max_offset, queue.old_extent)]:
             low = max(start * UNIT_SIZE, file.offset)
             high = min(end * UNIT_SIZE, file.offset + file.size)
             if low < high:
-                yield Piece(
-                    "overwrite", file.path, low - file.offset, high - low, "queue entries that don't match the log"
-                )
+                yield Piece("overwrite", file.path, low - file.offset, high - low, "units that don't match the log")
     there = {file.offset for file in queue_files}
     base = os.path.join(plan.files.root, names.CONSUMEQUEUE)
     directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
     for offset in sorted({at for span in written for at in _files_of(span, size)} - there):
-        yield Piece("create", os.path.join(directory, names.segment_name(offset)), 0, size, "units made anew")
+        yield Piece("create", os.path.join(directory, names.segment_name(offset)), 0, size, "units rebuilt")
 
 
 def _ext_pieces(disk: Disk, plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
@@ -141,7 +149,7 @@ def _ext_pieces(disk: Disk, plan: RecoverPlan, queue: QueuePlan) -> Iterator[Pie
     directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
     files = [e for e in (disk.scandir(directory) if disk.is_dir(directory) else ()) if e.is_file]
     for entry in files if queue.written else ():
-        yield Piece("overwrite", entry.path, 0, entry.size, "extension units are put behind")
+        yield Piece("overwrite", entry.path, 0, entry.size, "extension units appended")
 
 
 def _files_of(span: tuple[int, int], file_size: int) -> range:
@@ -155,7 +163,7 @@ def _index_pieces(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
     directory = index_directory(plan.files)
     sizes = {index_file.name: index_file.size for index_file in plan.files.index}
     for name in index.removed:
-        yield Piece("remove", os.path.join(directory, name), 0, sizes[name], "index entries that don't agree")
+        yield Piece("remove", os.path.join(directory, name), 0, sizes[name], "index entries contradict each other")
     kept = {rewind.name: rewind.keep for rewind in index.rewinds}
     last = index.names_after[-1] if index.keys_put and index.names_after else None
     for name in sorted(kept.keys() | ({last} if last is not None else set())):
@@ -164,11 +172,11 @@ def _index_pieces(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
         start, end = layout.entry_position(kept.get(name, index.last_entries) + 1), layout.file_size
         if name in kept:
             for position, length in _relinked(disk, plan, path, kept[name]):
-                yield Piece("overwrite", path, position, length, "index entries that are linked wrongly")
+                yield Piece("overwrite", path, position, length, "index entries linked wrongly")
         else:
             end = min(end, start + index.keys_put * ENTRY_SIZE)
         if start < end:
-            yield Piece("overwrite", path, start, end - start, "index entries taken away or put")
+            yield Piece("overwrite", path, start, end - start, "index entries removed or added")
 
 
 def _relinked(disk: Disk, plan: RecoverPlan, path: str, keep: int) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engine.repair.recover.plan import LogPlan
     from engine.repair.recover.queue_plan import QueuePlan
 
-CHECKPOINT_AHEAD = "the checkpoint is later than every message: it is not one of this log"
+CHECKPOINT_AHEAD = "the checkpoint is newer than every message: it does not belong to this log"
 _MENDS_NAMED = 20
 
 
@@ -38,7 +38,7 @@ def of_the_log(
         yield "the checkpoint is missing or too short: a broker reads its times as 0"
     for damage in log.damage_before:
         yield f"damage at {damage.offset}, {damage.length} bytes, before recovery's start: {damage.reason}"
-    yield from (f"{shift.words}; they are put back" for shift in log.shifts)
+    yield from (f"{shift.words}; they will be moved back" for shift in log.shifts)
     for taken in log.taken:
         yield f"{taken.length} bytes of records from {taken.offset} on are taken from a copy of their segment"
     for bridge in log.bridges:
@@ -48,7 +48,8 @@ def of_the_log(
     if end.stale is not None:
         yield (
             f"{end.stale.records} whole records from {end.stale.offset} to {end.stale.end} are stale: they were "
-            "stored before the record in front of them, and their queues do not go on there; they are set aside"
+            "stored earlier than the record before them, and their queue offsets don't continue; they are saved and "
+            "removed"
         )
     yield from undecided
     yield from (f"the record at {offset} has a wrong physicalOffset" for offset in noticed.mends[:_MENDS_NAMED])
@@ -71,8 +72,7 @@ def of_queues_and_index(
     cut = sum(queue.units_cut for queue in queues)
     if cut and not end.damage:
         yield (
-            f"{counted(cut, 'unit points', 'units point')} after the log's end at {end.end}: "
-            "are segments missing there?"
+            f"{counted(cut, 'unit points', 'units point')} after the log end at {end.end}: are segments missing there?"
         )
     known = _known_topics(disk, files.root)
     there = {one.queue.topic for one in files.queues if one.files}
@@ -81,12 +81,12 @@ def of_queues_and_index(
         if not names.is_system_topic(topic):
             yield f"{topic} gets its queues back, but config/topics.json doesn't have it: was it deleted?"
     if dangling:
-        yield f"{counted(dangling, 'unit names', 'units name')} an extension unit that is not there: made anew"
+        yield f"{counted(dangling, 'unit names', 'units name')} an extension unit that does not exist: rebuilt"
     yield from guessed_sizes(files, queues=any(queue.units_rebuilt for queue in queues), index=keys > 0)
     if unplaced:
         yield (
-            f"{counted(unplaced, 'message names', 'messages name')} a topic that is no directory name: "
-            "the log has them, no queue"
+            f"{counted(unplaced, 'message names', 'messages name')} a topic that is no valid directory name: "
+            "they stay in the log, in no queue"
         )
 
 

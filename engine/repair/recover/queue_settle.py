@@ -87,7 +87,7 @@ class Settler:
                 self.requeued.append(Requeued(physical, self._comparer.numbers[number].queue_id, offset))
             if claimed is not None:  # the row that it has is its only one
                 self._state(claimed[0]).elsewhere.add(physical)
-            what = "names another queue offset" if claimed and claimed[0] == number else "is no message of this queue"
+            what = "has another queue offset" if claimed and claimed[0] == number else "is not a message of this queue"
             told[number, what] += 1
             if told[number, what] <= NAMED:
                 self.findings.append(f"{self._comparer.numbers[number]} #{offset}: the record at {physical} {what}")
@@ -151,7 +151,7 @@ class Settler:
             earlier = (group["physical_offset"] < physical) & (group["queue_offset"] >= start)
             if earlier.any():
                 self.findings.append(
-                    f"{self._comparer.numbers[number]} #{start}: offsets begin anew with the record at {physical}; "
+                    f"{self._comparer.numbers[number]} #{start}: queue offsets restart at the record at {physical}; "
                     f"{counted(int(earlier.sum()), 'record')} before it in no queue"
                 )
                 group = group[~earlier]
@@ -280,7 +280,7 @@ class Settler:
             front, inert = self._log.bridged.front(state.lost, whole, place, self._least(number))
             end = max(whole.end, self._lost_end(state, whole)) if whole or inert is not None else 0
         if state.lost and not end:
-            self.findings.append(f"{self._comparer.numbers[number]}: every message is lost, its offsets begin anew")
+            self.findings.append(f"{self._comparer.numbers[number]}: every message is lost; its queue offsets restart")
         fills = tuple(whole.missing(first, end)) if whole else ()
         begin = front[0] if front[0] < front[1] else first
         return QueuePlan(

@@ -72,7 +72,7 @@ def plan_recover(
         InvalidArgument: both `cut` and `bridge`. TimeIsUp.
     """
     if cut and bridge:
-        raise InvalidArgument("a log is bridged or cut, not both")
+        raise InvalidArgument("bridge and cut exclude each other")
     files = surveyed(disk, store)
     layout = layout_of(disk, files)
     files = arranged(files, layout)
@@ -134,7 +134,7 @@ def plan_truncate(
             if to_offset is None:
                 return planner.plan(mode)
         if to_offset < files.log[0].offset:
-            raise InvalidArgument(f"{to_offset} lies before the log's first byte, which is {files.log[0].offset}")
+            raise InvalidArgument(f"offset {to_offset} is before the log start, {files.log[0].offset}")
         return planner.plan(mode, to_offset)
 
 

@@ -163,8 +163,8 @@ def _lost_directory(disk: Disk, files: StoreFiles, fresh: Sequence[DamagedRange]
         path=missing,
         hint="nothing was changed",
         next_step=next_step.bring(
-            "mount its disk, then run this again; if all that it held is lost for good, make it (mkdir), or --cut goes "
-            "on without what was there"
+            "mount its disk, then run this again; if all that it held is lost for good, make it (mkdir), or --cut "
+            "continues without it"
         ),
     )
 
@@ -182,7 +182,7 @@ def _unnamed(
     return DataIsAbsent(
         "a missing segment of the log, in a directory that no setting names",
         path=path,
-        hint="nothing was changed; --cut goes on without it",
+        hint="nothing was changed; --cut continues without it",
         next_step=next_step.bring(CODES["path-unnamed"].hint),
     )
 
@@ -257,7 +257,7 @@ def _damage(files: StoreFiles, choices: Choices, end: LogEnd, fresh: Sequence[Da
         f"{fresh[0].reason}, in a part of the log that queues must be rebuilt from",
         path=fresh[0].path,
         offset=fresh[0].offset,
-        hint="nothing was changed; --cut goes on around it instead",
+        hint="nothing was changed; --cut continues after it instead",
         next_step=next_step.step(files.config, Fix.BRIDGE),
     )
 

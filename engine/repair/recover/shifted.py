@@ -48,10 +48,10 @@ class Shift:
     def words(self) -> str:
         """What happened to the file, and where (physical offsets)."""
         many = abs(self.distance)
-        way, what = ("behind", "inserted") if self.distance > 0 else ("before", "missing")
+        way, what = ("after", "inserted") if self.distance > 0 else ("before", "missing")
         return (
             f"{counted(self.records, 'record')} from {self.start} on lie {counted(many, 'byte')} {way} their place: "
-            f"so many are {what} before them"
+            f"that many bytes are {what} before them"
         )
 
 

@@ -55,12 +55,10 @@ class BuiltQueue:
         problems = []
         if self.filled:
             problems.append(
-                f"{self.queue}: {counted(self.filled, 'queue offset')} without a message, filled with the unit before"
+                f"{self.queue}: {counted(self.filled, 'queue offset')} without a message, filled with the previous unit"
             )
         if self.lost:
-            problems.append(
-                f"{self.queue}: {counted(self.lost, 'message')} with a queue offset that can't be true, or is taken"
-            )
+            problems.append(f"{self.queue}: {counted(self.lost, 'message')} with an invalid or duplicate queue offset")
         return problems
 
 

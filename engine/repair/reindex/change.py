@@ -25,7 +25,7 @@ class ReindexChange(Change[ReindexPlan]):
     """Rebuild `scope` with `jobs` threads (None: one a core), and swap in what differs."""
 
     name = "reindex"
-    done = "they are rebuilt"
+    done = "queues and index are rebuilt"
 
     scope: Scope
     jobs: int | None = None

@@ -61,7 +61,7 @@ class IndexBuilder:
                 end_timestamp = old.header.end_timestamp
             if check.fault is not None and keep == check.sound:
                 self.problems.append(
-                    f"index/{index_file.name}: {check.fault.value}; older keys than the log's go with it"
+                    f"index/{index_file.name}: {check.fault.value}; its keys of messages before the log start are lost"
                 )
                 break
             if not keep:

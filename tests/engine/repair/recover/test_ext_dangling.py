@@ -63,7 +63,7 @@ def test_they_are_made_anew(fixture_copy: Store, mode: Mode, lost: str) -> None:
         with files[0].open("r+b") as file:
             file.write(bytes(2))
     plan = plan_recover(Disk(), config, mode=mode)
-    assert any("extension unit that is not there" in problem for problem in plan.problems)
+    assert any("extension unit that does not exist" in problem for problem in plan.problems)
     apply(Disk(), plan)
     assert tags(root, config) == expected
     assert {q: [row[:2] for row in rows] for q, rows in units(root).items()} == places

@@ -177,7 +177,7 @@ def test_no_boundary(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="is inside the record"):
         plan(Disk(), settings(tmp_path), to_offset=blank)
     for beyond in (offsets[-1] + 8000, 1 << 40):
-        with pytest.raises(InvalidArgument, match="after the log's end"):
+        with pytest.raises(InvalidArgument, match="after the log end"):
             plan(Disk(), settings(tmp_path), to_offset=beyond)
     assert stores.snapshot(tmp_path) == before
 
@@ -185,7 +185,7 @@ def test_no_boundary(tmp_path: Path) -> None:
 def test_before_the_first_byte(tmp_path: Path) -> None:
     offsets = put(tmp_path, 200)
     (tmp_path / names.COMMITLOG / f"{0:020d}").unlink()
-    with pytest.raises(InvalidArgument, match="before the log's first byte"):
+    with pytest.raises(InvalidArgument, match="before the log start"):
         plan(Disk(), settings(tmp_path), to_offset=offsets[3])
 
 
