@@ -71,7 +71,7 @@ def test_list_and_show(repaired: tuple[Path, str], cli: Cli, unchanged) -> None:
     assert "424" in text.out
     shown = cli("--store", store, "salvage", "show", name, "--json").json
     assert sum(piece.get("records", 0) for piece in shown["changes"]) == 424
-    assert "behind the log's end" in cli("--store", store, "salvage", "show", name).out
+    assert "after the log end" in cli("--store", store, "salvage", "show", name).out
     assert cli("--store", store, "salvage", "show", "nothing").code == 2
     assert cli("--store", store, "salvage").code == 2
 

@@ -701,7 +701,7 @@ def test_a_file_in_front_of_a_queue_that_no_repair_can_move_is_refused_by_name(m
         refusal = plan_recover(Disk(), settings(root)).refusal
         assert isinstance(refusal, CannotMend)
         assert refusal.path == str(front)
-        assert "move it away" in str(refusal)
+        assert "move it out of the store" in str(refusal)
         front.unlink()
         recover(root)
         assert shown(root) == wanted
