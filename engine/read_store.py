@@ -96,14 +96,14 @@ class ReadStore(MessageReader):
         refuse_queue(self.files.config, self.files.root, self.files.newer, topic)
         wanted = TopicQueue(topic, queue_id)
         with self._lock:
-            found = self._queues.get(wanted)
-            if found is None and wanted in self._known:
+            queue = self._queues.get(wanted)
+            if queue is None and wanted in self._known:
                 base = str(self.config.store_path_root_dir / names.CONSUMEQUEUE)
                 size = self.config.mapped_file_size_consume_queue
-                found = ClosedQueue(self._disk, base, wanted, size, self.log.min_offset, self._ext(wanted))
-                self._queues[wanted] = found
+                queue = ClosedQueue(self._disk, base, wanted, size, self.log.min_offset, self._ext(wanted))
+                self._queues[wanted] = queue
                 self.log.look_again()
-            return found
+            return queue
 
     @property
     def log_range(self) -> str:
@@ -135,16 +135,16 @@ class ReadStore(MessageReader):
                 raise InvalidArgument(f"message {msg_id} belongs to topic {there.topic}, not {topic}")
             return [there]
         known = KnownNames.of(self._disk, self.files)
-        found: dict[int, StoredMessage] = {}
+        matches: dict[int, StoredMessage] = {}
         newest = 0
         for one in sorted(known.topics) if topic is None else (topic,):
             for word in dict.fromkeys((msg_id, msg_id.upper())):
                 result = self.query(one, word, MOST_ALIKE)
                 newest = max(newest, result.index_last_update_timestamp)
                 messages = (decode(record) for record in result.messages)
-                found |= {m.physical_offset: m for m in messages if m.properties.get(properties.UNIQ_KEY) == word}
-        if found:
-            return [found[offset] for offset in sorted(found)][-MOST_ALIKE:]
+                matches |= {m.physical_offset: m for m in messages if m.properties.get(properties.UNIQ_KEY) == word}
+        if matches:
+            return [matches[offset] for offset in sorted(matches)][-MOST_ALIKE:]
         if there is not None and topic in (None, there.topic):
             return [there]  # another address than the broker's: it was written by hand, or the broker has moved
         if topic is not None:
@@ -173,14 +173,14 @@ class ReadStore(MessageReader):
             InvalidArgument: none begins there, and what does is told. FormatError: the log is damaged there, or its
             file is missing. StorageError.
         """
-        found = self._look(physical_offset)
-        if found is not None:
-            return found
+        message = self._look(physical_offset)
+        if message is not None:
+            return message
         place = self._place(physical_offset)
         if place.lies is Lies.RECORD and place.start == physical_offset:  # a live broker has written it since
-            found = self.look_message(physical_offset)
-            if found is not None:
-                return found
+            message = self.look_message(physical_offset)
+            if message is not None:
+                return message
         following = next_step.command_line(self.files.config, "get", "--physical-offset", str(place.start))
         raise InvalidArgument(
             f"offset {physical_offset} is {place}: no message starts there",

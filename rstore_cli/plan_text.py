@@ -55,7 +55,7 @@ def show_plan(
     )
     _behind(output, plan)
     _queue_table(output, plan)
-    _list(output, "Moved to quarantine/:", [f"{_below(plan, o.path)}: {o.said}" for o in plan.set_aside])
+    _list(output, "Moved to quarantine/:", [f"{_below(plan, o.path)}: {o.description}" for o in plan.set_aside])
     _list(output, "Found:", list(plan.problems))
     if ledger is not None:
         show_ledger(output, ledger, done=False)

@@ -78,7 +78,7 @@ def _row(entry: RepairEntry) -> list[str]:
         summary["state"],
         str(summary["pieces"]),
         size(entry.room),
-        str(entry.found.sound.records),
+        str(entry.report.sound.records),
         "?" if entry.unreadable else str(replayed),
     ]
 
@@ -97,7 +97,7 @@ def show_detail(output: Output, detail: Detail) -> None:
         ("space", size(entry.room)),
         (
             "of the log",
-            f"{size(summary['logBytes'])}: {_tally(entry.found.sound)}, {size(entry.found.lost_bytes)} lost",
+            f"{size(summary['logBytes'])}: {_tally(entry.report.sound)}, {size(entry.report.lost_bytes)} lost",
         ),
     ]
     rows += [("replay", _run(run)) for run in summary["replays"]]
@@ -154,7 +154,7 @@ def show_replay(output: Output, plan: ReplayPlan, *, done: bool) -> None:
         ("skipped", f"{count(records, 'record')}, {size(taken)}: {why.value}")
         for why, (records, taken) in share.skipped.items()
     ]
-    rows += [("no record", f"{size(s.length)} at {s.offset}: {s.reason}") for s in plan.found.lost[:_SHOWN]]
+    rows += [("no record", f"{size(s.length)} at {s.offset}: {s.reason}") for s in plan.report.lost[:_SHOWN]]
     output.facts(rows)
     if share.queues:
         output.text()

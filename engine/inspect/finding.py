@@ -379,25 +379,25 @@ class Findings:
         """
         assert code in self._codes, code
         groups = self._groups.setdefault(code, {})
-        found = groups.get(group)
-        if found is None:
+        known = groups.get(group)
+        if known is None:
             if len(groups) >= PLACES:
                 places, many = self._more.get(code, (0, 0))
                 self._more[code] = (places + 1, many + count)
                 return
-            found = groups[group] = _Group(where, fix or self._codes[code].fix, hint or self._codes[code].hint)
-        found.count += count
-        if detail and len(found.details) < FIRST and detail not in found.details:
-            found.details.append(detail)
+            known = groups[group] = _Group(where, fix or self._codes[code].fix, hint or self._codes[code].hint)
+        known.count += count
+        if detail and len(known.details) < FIRST and detail not in known.details:
+            known.details.append(detail)
 
     def merge(self, other: Findings) -> None:
         """Take what another collected (in another process, perhaps)."""
         for code, groups in other._groups.items():
-            for group, found in groups.items():
-                first = found.details[0] if found.details else ""
-                self.add(code, group, found.where, first, found.count, fix=found.fix, hint=found.hint)
-                for detail in found.details[1:]:
-                    self.add(code, group, found.where, detail, 0)
+            for group, theirs in groups.items():
+                first = theirs.details[0] if theirs.details else ""
+                self.add(code, group, theirs.where, first, theirs.count, fix=theirs.fix, hint=theirs.hint)
+                for detail in theirs.details[1:]:
+                    self.add(code, group, theirs.where, detail, 0)
         for code, (places, many) in other._more.items():
             mine, count = self._more.get(code, (0, 0))
             self._more[code] = (mine + places, count + many)
@@ -416,17 +416,17 @@ class Findings:
         """The findings: errors first, then in the table's order."""
         rank = list(Severity)
         order = list(self._codes)
-        found = []
+        findings = []
         for name in sorted(self._groups, key=lambda n: (rank.index(self._codes[n].severity), order.index(n))):
             code = self._codes[name]
             for group in self._groups[name].values():
                 message = _message(code, group)
-                found.append(Finding(name, code.severity, group.where, message, group.hint, group.count, group.fix))
+                findings.append(Finding(name, code.severity, group.where, message, group.hint, group.count, group.fix))
             if name in self._more:
                 _, many = self._more[name]
                 text = f"{many:,} more elsewhere: {code.what}"
-                found.append(Finding(name, code.severity, "elsewhere", text, code.hint, many, code.fix))
-        return tuple(found)
+                findings.append(Finding(name, code.severity, "elsewhere", text, code.hint, many, code.fix))
+        return tuple(findings)
 
 
 def _message(code: Code, group: _Group) -> str:

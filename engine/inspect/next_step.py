@@ -129,8 +129,8 @@ def look(config: StoreConfig) -> NextStep:
 
 def not_closed(config: StoreConfig) -> CannotMend:
     """The refusal of a command that works on a closed store only."""
-    found = step(config, Fix.RECOVER)
-    return CannotMend("the store was not closed", path=os.fspath(config.store_path_root_dir), next_step=found)
+    recovery = step(config, Fix.RECOVER)
+    return CannotMend("the store was not closed", path=os.fspath(config.store_path_root_dir), next_step=recovery)
 
 
 def needs_recovery(config: StoreConfig) -> Refused:
@@ -162,8 +162,8 @@ def of_findings(
         return None if everything else read(config)
     if first.fix not in _COMMANDS:
         return bring(f"{first.where}: {first.hint}" if first.where else first.hint)
-    found = step(config, first.fix)
-    return bring(f"stop the process that has the store open, then run {found}") if live else found
+    following = step(config, first.fix)
+    return bring(f"stop the process that has the store open, then run {following}") if live else following
 
 
 def advised(config: StoreConfig, findings: Sequence[Finding], following: NextStep | None) -> tuple[Finding, ...]:

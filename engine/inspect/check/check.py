@@ -171,13 +171,13 @@ class _Run:
         self._layout = None if self.live else layout_of(disk, named)
         self._files = files = as_planned(named, self._layout)
         self._known = known_places(disk, files.root)
-        self._found = Findings()
+        self._findings = Findings()
         self._seen = _Seen(log_files=len(files.log), queues=len(files.queues), index_files=len(files.index))
 
     def result(self, began: float) -> CheckResult:
         """Look at everything."""
         self._names()
-        config = check_config.read_config(self._disk, self._files.config, self._files.root, self._found)
+        config = check_config.read_config(self._disk, self._files.config, self._files.root, self._findings)
         self._seen.config_files = config.files
         until = dispatched(self._disk, self._files) if self.live else None
         index = self._index()
@@ -187,10 +187,10 @@ class _Run:
         self._against_queues(config)
         self._checkpoint(parts)
         if self._seen.skipped:
-            self._found.add("time-box", "time", "the store", "; ".join(self._seen.skipped))
+            self._findings.add("time-box", "time", "the store", "; ".join(self._seen.skipped))
         if self.live:
-            self._found.add("live", "lock", names.LOCK)
-        findings = self._found.result()
+            self._findings.add("live", "lock", names.LOCK)
+        findings = self._findings.result()
         everything = not self._seen.skipped
         following = next_step.of_findings(self._files.config, findings, everything=everything, live=self.live)
         rebuild = next_step.step(self._files.config, Fix.REBUILD)
@@ -227,7 +227,7 @@ class _Run:
             "errors": by_severity[Severity.ERROR],
             "warnings": by_severity[Severity.WARNING],
             "infos": by_severity[Severity.INFO],
-            "byCode": self._found.totals(),
+            "byCode": self._findings.totals(),
         }
 
     def _late(self) -> bool:
@@ -237,15 +237,15 @@ class _Run:
 
     def _names(self) -> None:
         """What the names and lengths of files alone tell."""
-        files, found = self._files, self._found
+        files, findings = self._files, self._findings
         done = repairs(self._disk, files.root)
-        file_findings(self._disk, self._named, found, live=self.live, done=done, layout=self._layout)
-        room_findings(self._disk, files, found)
-        path_findings(self._disk, files.config, found)
+        file_findings(self._disk, self._named, findings, live=self.live, done=done, layout=self._layout)
+        room_findings(self._disk, files, findings)
+        path_findings(self._disk, files.config, findings)
         for start, end in self._known.bridged:
             segment = next((s for s in files.log if s.offset <= start < s.end), None)
             if segment is not None:
-                found.add("log-bridged", segment.path, place(segment.path, start), f"{end - start} bytes at {start}")
+                findings.add("log-bridged", segment.path, place(segment.path, start), f"{end - start} bytes at {start}")
 
     def _checkpoint(self, parts: list[LogPart]) -> None:
         files, point = self._files, self._files.checkpoint
@@ -261,7 +261,7 @@ class _Run:
         judged = newest and not self.live and all(part.in_time for part in parts) and not self._seen.skipped
         for name, value in times.items():
             if value < 0 or (judged and value > newest + SAFETY_MS):
-                self._found.add(
+                self._findings.add(
                     "checkpoint-ahead",
                     names.CHECKPOINT,
                     names.CHECKPOINT,
@@ -292,10 +292,10 @@ class _Run:
                     )
                     pool.shutdown(cancel_futures=True)
                     return None
-                self._found.merge(part.findings)
+                self._findings.merge(part.findings)
                 self._seen.index_entries += part.entries
                 parts.append(part)
-        check_order(parts, self._found)
+        check_order(parts, self._findings)
         self._outside(parts)
         return parts
 
@@ -308,7 +308,7 @@ class _Run:
             for piece in part.pieces:
                 if piece.high >= end:
                     where = f"index/{part.name}"
-                    self._found.add(
+                    self._findings.add(
                         "index-orphaned", where, where, f"an entry names {piece.high}, after the last segment"
                     )
 
@@ -329,10 +329,10 @@ class _Run:
             segment = next(s for s in files.log if s.offset <= stale.offset < s.end)
             where = place(segment.path, stale.offset)
             detail = f"{counted(stale.records, 'record')} from {stale.offset} to {stale.end}"
-            self._found.add("log-stale", segment.path, where, detail, stale.records)
+            self._findings.add("log-stale", segment.path, where, detail, stale.records)
             parts = reading.parts(stale.offset)
         for part in parts:
-            self._found.merge(part.findings)
+            self._findings.merge(part.findings)
             self._seen.records += part.records
             self._seen.messages += part.messages
             self._seen.size += part.size
@@ -357,28 +357,28 @@ class _Run:
                 end = part.end or end
                 if i >= last and part.in_time:
                     for bad in judge_tail(log, part.held, self.live):
-                        self._found.add("log-tail", bad.path, place(bad.path, bad.offset), bad.reason)
+                        self._findings.add("log-tail", bad.path, place(bad.path, bad.offset), bad.reason)
         gaps = [(one, two.offset) for one, two in pairwise(files.log) if one.end < two.offset]
         for one, until in gaps:
             lost.add(one.end, until)
             self._stretch("log-gap", one, one.end, until - one.end, MISSING_SEGMENT)
         known = self._known.accepted
         missing = [(one.end, until) for one, until in gaps if known.overlap(one.end, until) < until - one.end]
-        unnamed_finding(self._disk, files, missing, self._found)
+        unnamed_finding(self._disk, files, missing, self._findings)
         for part in parts:
             for physical, name, number in part.into_damage:
                 if self.live and physical >= end:
                     continue
                 code = "index-lost" if physical in lost else "index-orphaned"
                 where = f"index/{name}"
-                self._found.add(code, where, f"{where} entry {number}", f"entry {number} names {physical}")
+                self._findings.add(code, where, f"{where} entry {number}", f"entry {number} names {physical}")
         return lost
 
     def _stretch(self, code: str, segment: Segment, offset: int, length: int, reason: str) -> None:
         known = self._known.accepted.overlap(offset, offset + length) == length
         where = place(segment.path, offset)
         detail = f"{length} bytes at {offset}: {reason}"
-        self._found.add("log-accepted" if known else code, segment.path, where, detail)
+        self._findings.add("log-accepted" if known else code, segment.path, where, detail)
 
     # --- queues -----------------------------------------------------------------------------------------------------
 
@@ -398,31 +398,31 @@ class _Run:
             scanner = Scanner(log, max_message_size=files.config.max_message_size)
             log_min = files.log[0].offset if files.log else 0
             end = files.log[-1].end if files.log else 0
-            told = union(lost, self._known.accepted, self._known.bridged)
-            losses = Losses(log, end, told, files.config.max_message_size)
+            lost_or_repaired = union(lost, self._known.accepted, self._known.bridged)
+            losses = Losses(log, end, lost_or_repaired, files.config.max_message_size)
             view = LogView(log_min, seen, lost, losses, scanner.sound_size, until, self._deadline)
             if files.log:
-                judge = QueueJudge(self._disk, files, self._found, view, topics)
+                judge = QueueJudge(self._disk, files, self._findings, view, topics)
                 judge.judge(parts)
                 self._seen.units = judge.units
                 if not judge.in_time:
                     self._seen.skipped.append("units without a matching record")
 
     def _against_queues(self, config: check_config.ConfigFiles) -> None:
-        files, found = self._files, self._found
+        files, findings = self._files, self._findings
         ends: dict[TopicQueue, int] = {}
         starts: dict[TopicQueue, int] = {}
         wanted = config.tables.keys() & {CONSUMERS, LMQ_CONSUMERS, DELAYS}
         for queue in files.queues if wanted else ():
             rows = QueueRows(self._disk, queue)
             ends[queue.queue], starts[queue.queue] = (rows.extent, rows.first) if queue.files else (0, 0)
-        check_config.check_consumers(config, ends, found, files.newer)
+        check_config.check_consumers(config, ends, findings, files.newer)
         levels = DelayLevels.or_defaults(files.config.message_delay_level)
-        check_config.check_delays(config, levels, ends, starts, found)
+        check_config.check_delays(config, levels, ends, starts, findings)
         present = {queue.queue.topic for queue in files.queues} | files.newer.batch_topics
         if not files.newer.no_queue_files:
-            check_config.check_topics(config, present, found)
-        check_served(self._disk, files, config, found, live=self.live)
+            check_config.check_topics(config, present, findings)
+        check_served(self._disk, files, config, findings, live=self.live)
 
 
 def _below(some: Intervals, end: int) -> Intervals:

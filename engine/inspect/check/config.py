@@ -70,16 +70,16 @@ def read_config(disk: Disk, config: StoreConfig, root: str, findings: Findings) 
     if there and not disk.is_dir(directory):
         findings.add("config-bad", names.CONFIG, names.CONFIG, "not a directory")
     present = present_in(disk, directory)
-    found = ConfigFiles(present=frozenset(present) if there else None)
+    read = ConfigFiles(present=frozenset(present) if there else None)
     offsets = offsets_file(config, present)
     for name in (TOPICS, offsets, DELAYS, GROUPS, FILTERS):
         if not present & {name, name + BACKUP}:
             continue
-        found.files += 1
+        read.files += 1
         tables, source = read_tables(disk, directory, name, findings)
         if tables is not None and source is not None:
-            found.tables[name], found.sources[name] = tables, source
-    return found
+            read.tables[name], read.sources[name] = tables, source
+    return read
 
 
 def offsets_file(config: StoreConfig, present: Collection[str]) -> str:
@@ -125,14 +125,14 @@ def read_tables(disk: Disk, directory: str, name: str, findings: Findings) -> tu
     return (backup.tables, name + BACKUP) if does is Fate.BACKUP else (None, None)
 
 
-def check_consumers(found: ConfigFiles, ends: dict[TopicQueue, int], findings: Findings, newer: Newer) -> None:
+def check_consumers(config: ConfigFiles, ends: dict[TopicQueue, int], findings: Findings, newer: Newer) -> None:
     """Each group's offset is at most its queue's maximum. `ends`: queue offset behind each queue's last unit.
 
     Queues of a kind that is not read (`newer`) are passed over.
     """
-    name = LMQ_CONSUMERS if LMQ_CONSUMERS in found.tables else CONSUMERS
-    tables = dict(found.table(name))
-    for key, offset in found.tables.get(name, {}).get(LMQ_TABLE, {}).items():
+    name = LMQ_CONSUMERS if LMQ_CONSUMERS in config.tables else CONSUMERS
+    tables = dict(config.table(name))
+    for key, offset in config.tables.get(name, {}).get(LMQ_TABLE, {}).items():
         tables[key] = {"0": offset}
     for key, queues in tables.items():
         topic, _, group = key.rpartition("@")
@@ -151,7 +151,7 @@ def check_consumers(found: ConfigFiles, ends: dict[TopicQueue, int], findings: F
 
 
 def check_delays(
-    found: ConfigFiles,
+    config: ConfigFiles,
     levels: DelayLevels,
     ends: dict[TopicQueue, int],
     starts: dict[TopicQueue, int],
@@ -159,7 +159,7 @@ def check_delays(
 ) -> None:
     """Each delay level's offset lies within its queue of SCHEDULE_TOPIC_XXXX. `starts`: each queue's first offset."""
     place = f"config/{DELAYS}"
-    for level, offset in numbers(place, "offsetTable", found.table(DELAYS), findings):
+    for level, offset in numbers(place, "offsetTable", config.table(DELAYS), findings):
         if not 1 <= level <= levels.max_level:
             findings.add("delay-range", place, f"{place} level {level}", f"valid levels are 1 to {levels.max_level}")
             continue
@@ -170,11 +170,11 @@ def check_delays(
             findings.add("delay-range", place, f"{place} level {level}", detail)
 
 
-def check_topics(found: ConfigFiles, present: set[str], findings: Findings) -> None:
+def check_topics(config: ConfigFiles, present: set[str], findings: Findings) -> None:
     """Topics of log and queues have a configuration, and the other way round. `present`: topics with queues."""
-    if TOPICS not in found.tables:
+    if TOPICS not in config.tables:
         return
-    table = found.table(TOPICS)
+    table = config.table(TOPICS)
     place = f"config/{TOPICS}"
     for topic, value in table.items():
         named = value.get("topicName") or topic

@@ -55,9 +55,9 @@ def config_start(disk: Disk, config: StoreConfig, root: str) -> ConfigStart:
         file, backup = read_table(disk, directory, name), read_table(disk, directory, name, backup=True)
         does, place = fate(file, backup), f"{names.CONFIG}/{name}"
         if does is Fate.FAILS:
-            said = f"{place}: {file.problem}; its .bak: {backup.problem}: a broker does not start"
-            said += " and leaves an empty table" if name in (CONSUMERS, LMQ_CONSUMERS) else ""
-            (late if name == DELAYS else stops).append(said)
+            problem = f"{place}: {file.problem}; its .bak: {backup.problem}: a broker does not start"
+            problem += " and leaves an empty table" if name in (CONSUMERS, LMQ_CONSUMERS) else ""
+            (late if name == DELAYS else stops).append(problem)
         elif does is Fate.BACKUP and file.state is not ConfigFileState.MISSING:
             without.append(f"{place}: {file.problem}: a broker reads its .bak, which is older")
         elif not file.state.is_sound and file.state is not ConfigFileState.MISSING:

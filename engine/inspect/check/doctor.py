@@ -172,24 +172,24 @@ def doctor(disk: Disk, config: StoreConfig, conf: str | None = None) -> DoctorRe
         StorageError: that file can't be read.
     """
     root = os.fspath(config.store_path_root_dir)
-    found = Findings(DOCTOR_CODES)
-    report = None if conf is None else look_at_conf(disk, conf, found)
+    collected = Findings(DOCTOR_CODES)
+    report = None if conf is None else look_at_conf(disk, conf, collected)
     java, spark = _java(disk), importlib.util.find_spec("pyspark") is not None
     if java is None:
-        found.add("java-missing", "java", "PATH, JAVA_HOME")
+        collected.add("java-missing", "java", "PATH, JAVA_HOME")
     if not spark:
-        found.add("spark-missing", "spark", "this Python")
-    files = _survey(disk, config, root, found)
+        collected.add("spark-missing", "spark", "this Python")
+    files = _survey(disk, config, root, collected)
     sizes: dict[str, int] = {}
     used = -1.0
     if files is not None:
-        _look(disk, config, files, found, frozenset() if report is None else unread_keys(report))
+        _look(disk, config, files, collected, frozenset() if report is None else unread_keys(report))
         sizes = {apache_key(name): int(getattr(files.config, name)) for name in STORE_SIZES}
     if disk.is_dir(root):
-        _rights(disk, config, root, found)
+        _rights(disk, config, root, collected)
         used = max(disk.disk_used_ratio(path) for path in (root, *config.log_directories))
-        _room(config, root, used, found)
-    findings = found.result()
+        _room(config, root, used, collected)
+    findings = collected.result()
     live = any(f.code == "running" for f in findings)
     following = next_step.of_findings(config, findings, everything=False, live=live)
     findings = next_step.advised(config, findings, following)
@@ -199,49 +199,49 @@ def doctor(disk: Disk, config: StoreConfig, conf: str | None = None) -> DoctorRe
     return DoctorResult(starts, findings, root, sizes, used, tuple(reasons), java, spark, following, report)
 
 
-def _survey(disk: Disk, config: StoreConfig, root: str, found: Findings) -> StoreFiles | None:
+def _survey(disk: Disk, config: StoreConfig, root: str, findings: Findings) -> StoreFiles | None:
     try:
-        path_findings(disk, config, found)
+        path_findings(disk, config, findings)
         return survey(disk, settled(disk, config))
     except NotAStore as error:
-        found.add("store-missing" if "no store" in error.message else "store-kind", root, root, error.message)
+        findings.add("store-missing" if "no store" in error.message else "store-kind", root, root, error.message)
     except CannotMend as error:
-        found.add("file-size", error.path or root, error.path or root, error.message)
+        findings.add("file-size", error.path or root, error.path or root, error.message)
     except StorageError as error:
-        found.add("permission", error.path or root, error.path or root, error.message)
+        findings.add("permission", error.path or root, error.path or root, error.message)
     return None
 
 
-def _look(disk: Disk, given: StoreConfig, files: StoreFiles, found: Findings, unread: Container[str]) -> None:
+def _look(disk: Disk, given: StoreConfig, files: StoreFiles, findings: Findings, unread: Container[str]) -> None:
     """Files, sizes and configuration. `unread`: keys whose value a broker can't read, and has its default for."""
     live = holder_of(disk, files.root) is not None
     if live:
-        found.add("running", names.LOCK, names.LOCK)
+        findings.add("running", names.LOCK, names.LOCK)
     layout = None if live else layout_of(disk, files)
     twice = [odd for odd in files.odd if odd.why == Oddness.DUPLICATE.value]
     for odd in twice:
         unplaced = layout is not None and odd.path in layout.unplaced
-        found.add("file-twice", odd.path, odd.path, fix=Fix.BRIDGE if unplaced else None)
+        findings.add("file-twice", odd.path, odd.path, fix=Fix.BRIDGE if unplaced else None)
     tops = [odd for odd in files.odd if odd.is_lost_found]
     for odd in tops:
-        found.add("mount-top", odd.path, odd.path)
+        findings.add("mount-top", odd.path, odd.path)
     done = repairs(disk, files.root)
-    told = frozenset(odd.path for odd in (*twice, *tops))
-    file_findings(disk, files, found, live=live, done=done, leave_out=told, layout=layout)
+    reported = frozenset(odd.path for odd in (*twice, *tops))
+    file_findings(disk, files, findings, live=live, done=done, leave_out=reported, layout=layout)
     planned = as_planned(files, layout)
-    gap_findings(disk, planned, found, done)
-    room_findings(disk, files, found)
+    gap_findings(disk, planned, findings, done)
+    room_findings(disk, files, findings)
     believed = layout is not None and layout.always is None
-    _sizes(disk, given, files, found, {"mapped_file_size_commit_log"} if believed else set(), unread)
-    config = read_config(disk, files.config, files.root, found)
-    check_served(disk, planned, config, found, live=live, bare=True)
+    _sizes(disk, given, files, findings, {"mapped_file_size_commit_log"} if believed else set(), unread)
+    config = read_config(disk, files.config, files.root, findings)
+    check_served(disk, planned, config, findings, live=live, bare=True)
 
 
 def _sizes(
     disk: Disk,
     given: StoreConfig,
     files: StoreFiles,
-    found: Findings,
+    findings: Findings,
     believed: Container[str],
     unread: Container[str],
 ) -> None:
@@ -250,39 +250,39 @@ def _sizes(
     `believed`: settings that are right, as it is the files whose length is wrong. `unread`: as of `_look`.
     """
     defaults = type(given)()
-    told = survey(disk, settled(disk, given).as_given(given.given - set(STORE_SIZES))).config
+    inferred = survey(disk, settled(disk, given).as_given(given.given - set(STORE_SIZES))).config
     fits = any(index.whole for index in files.index)  # a layout is inferred from a length: others have it, too
     for name in STORE_SIZES:
         if fits and name in given.given & {"max_hash_slot_num", "max_index_num"}:
             continue
-        key, theirs = apache_key(name), getattr(told, name)
+        key, theirs = apache_key(name), getattr(inferred, name)
         if name in given.given:
             if name not in believed and theirs not in (getattr(given, name), getattr(defaults, name)):
-                found.add("size-setting", key, key, f"set to {getattr(given, name)}, the files have {theirs}")
+                findings.add("size-setting", key, key, f"set to {getattr(given, name)}, the files have {theirs}")
         elif getattr(files.config, name) == getattr(defaults, name):
             continue
         elif key in unread:
-            found.add(
+            findings.add(
                 "size-setting",
                 key,
                 key,
                 f"the default, {getattr(defaults, name)}, is in force; the files have {theirs}",
             )
         else:
-            found.add("size-needed", key, key, f"{key}={getattr(files.config, name)}")
+            findings.add("size-needed", key, key, f"{key}={getattr(files.config, name)}")
 
 
-def _rights(disk: Disk, config: StoreConfig, root: str, found: Findings) -> None:
+def _rights(disk: Disk, config: StoreConfig, root: str, findings: Findings) -> None:
     """Whether this user may read and write everything, down to the files."""
     try:
         for path in {root, *(p for p in config.log_directories if disk.is_dir(p))}:
             if disk.is_read_only(path):
-                found.add("read-only", path, path)
+                findings.add("read-only", path, path)
             for place in _below(disk, path):
                 if not disk.may(place, write=True):
-                    found.add("permission", os.path.dirname(place), place, os.path.basename(place))
+                    findings.add("permission", os.path.dirname(place), place, os.path.basename(place))
     except StorageError as error:
-        found.add("permission", error.path or root, error.path or root, error.message)
+        findings.add("permission", error.path or root, error.path or root, error.message)
 
 
 def _below(disk: Disk, path: str, depth: int = 4) -> Iterator[str]:
@@ -297,20 +297,20 @@ def _below(disk: Disk, path: str, depth: int = 4) -> Iterator[str]:
                 yield from _below(disk, entry.path, depth - 1)
 
 
-def _room(config: StoreConfig, root: str, used: float, found: Findings) -> None:
+def _room(config: StoreConfig, root: str, used: float, findings: Findings) -> None:
     percent = f"{used:.0%} used"
     full = config.disk_space_warning_level_ratio
     if used > full:
-        found.add("disk-full", root, root, f"{percent}, the limit is {100 * full:.4g}%")
+        findings.add("disk-full", root, root, f"{percent}, the limit is {100 * full:.4g}%")
     elif used > config.disk_space_clean_forcibly_ratio or used * 100 > max_used(config.disk_max_used_space_ratio):
         wrong = read_delete_when(config.delete_when)
         problem = None if wrong.stops_at is None else wrong.problem(config.delete_when)
         if problem is None:
-            found.add("disk-forced", root, root, percent)
+            findings.add("disk-forced", root, root, percent)
         else:
-            found.add("disk-stuck", root, root, f"{percent}; {problem}")
+            findings.add("disk-stuck", root, root, f"{percent}; {problem}")
     if config.broker_role is BrokerRole.SLAVE:
-        found.add("slave", "brokerRole", "brokerRole")
+        findings.add("slave", "brokerRole", "brokerRole")
 
 
 def _java(disk: Disk) -> str | None:

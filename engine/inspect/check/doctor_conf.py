@@ -30,18 +30,18 @@ _BY_JUDGEMENT = {
 }
 
 
-def look_at_conf(disk: Disk, path: str, found: Findings) -> Report:
-    """What a broker makes of the file; what is to be known of it goes to `found`. Raises StorageError."""
+def look_at_conf(disk: Disk, path: str, findings: Findings) -> Report:
+    """What a broker makes of the file; what is to be known of it goes to `findings`. Raises StorageError."""
     report = read_conf(disk.read_file(path))
     for danger in report.dangers:
         code = "conf-start" if danger.stops else "conf-danger"
-        found.add(
+        findings.add(
             code, danger.what, f"{path}: {', '.join(danger.keys)}".removesuffix(": "), danger.what, hint=danger.hint
         )
     for verdict in report.verdicts:
         if verdict.judgement in _BY_JUDGEMENT:
             where = f"{path}:{verdict.line}"
-            found.add(_BY_JUDGEMENT[verdict.judgement], where, where, f"{verdict.name}: {verdict.text}")
+            findings.add(_BY_JUDGEMENT[verdict.judgement], where, where, f"{verdict.name}: {verdict.text}")
     return report
 
 

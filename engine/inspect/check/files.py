@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def file_findings(
     disk: Disk,
     files: StoreFiles,
-    found: Findings,
+    findings: Findings,
     *,
     live: bool,
     done: Sequence[Repair],
@@ -40,9 +40,9 @@ def file_findings(
 
     `leave_out`: paths that were told of already. `layout`: what the records in the log's files say (None: not looked).
     """
-    _newer_findings(files, found)
+    _newer_findings(files, findings)
     if layout is not None:
-        _layout_findings(files, layout, found, leave_out)
+        _layout_findings(files, layout, findings, leave_out)
     odd_ones = files.odd if layout is None else layout.left
     for odd in odd_ones:
         where = os.path.relpath(odd.path, files.root)
@@ -52,31 +52,31 @@ def file_findings(
             size = f", {odd.size} bytes" if odd.size else ""
             segment = os.path.dirname(odd.path) in files.config.log_directories
             fix = Fix.BRING if odd.hint else Fix.BRIDGE if odd.code == SIZE and segment else None
-            detail = f"{odd.said}{size}"
-            found.add(odd.code, where, where, detail, fix=fix, hint=odd.hint or None)
+            detail = f"{odd.description}{size}"
+            findings.add(odd.code, where, where, detail, fix=fix, hint=odd.hint or None)
     for index in files.index:
         if not index.whole and not (live and index.size == 0):
             where = f"index/{index.name}"
-            found.add("file-size", where, where, f"{index.size} bytes instead of {files.index_layout.file_size}")
+            findings.add("file-size", where, where, f"{index.size} bytes instead of {files.index_layout.file_size}")
     if files.abort and not live:
-        found.add("not-closed", names.ABORT, names.ABORT)
+        findings.add("not-closed", names.ABORT, names.ABORT)
     if not live:
         for repair in unfinished(done):
-            found.add("repair-unfinished", names.SALVAGE, os.path.join(names.SALVAGE, repair.name))
+            findings.add("repair-unfinished", names.SALVAGE, os.path.join(names.SALVAGE, repair.name))
         for repair in done:
             if repair.undoing and not repair.undone:
-                found.add("undo-unfinished", names.SALVAGE, os.path.join(names.SALVAGE, repair.name))
+                findings.add("undo-unfinished", names.SALVAGE, os.path.join(names.SALVAGE, repair.name))
     if not files.checkpoint_ok and (files.log or files.queues):
-        found.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
+        findings.add("checkpoint-missing", names.CHECKPOINT, names.CHECKPOINT)
     if is_log_gone(files, layout) and any(queue.files for queue in files.queues):
-        hint = next((told for p in log_settings(files.config) if (told := _slip(disk, files.config, p))), None)
-        found.add("log-missing", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]), hint=hint)
+        hint = next((slip for p in log_settings(files.config) if (slip := _slip(disk, files.config, p))), None)
+        findings.add("log-missing", names.COMMITLOG, os.fspath(files.config.commit_log_paths[0]), hint=hint)
 
 
-def _newer_findings(files: StoreFiles, found: Findings) -> None:
+def _newer_findings(files: StoreFiles, findings: Findings) -> None:
     for part in files.newer.parts:
         unread = ", not read by rstore" if part in files.newer.not_looked_at else ""
-        found.add("newer-store", part.where, part.where, part.what + unread)
+        findings.add("newer-store", part.where, part.where, part.what + unread)
 
 
 def is_log_gone(files: StoreFiles, layout: Layout | None) -> bool:
@@ -99,10 +99,10 @@ def absent_paths(disk: Disk, config: StoreConfig) -> list[str]:
     return [path for path in config.log_directories if config.store_path_commit_log and not disk.is_dir(path)]
 
 
-def path_findings(disk: Disk, config: StoreConfig, found: Findings) -> None:
+def path_findings(disk: Disk, config: StoreConfig, findings: Findings) -> None:
     """Directories of the log that are not there."""
     for path in absent_paths(disk, config):
-        found.add("path-missing", path, path, hint=_slip(disk, config, path))
+        findings.add("path-missing", path, path, hint=_slip(disk, config, path))
 
 
 def _slip(disk: Disk, config: StoreConfig, path: str) -> str | None:
@@ -114,7 +114,7 @@ def _slip(disk: Disk, config: StoreConfig, path: str) -> str | None:
     return f'"{path}" has {slip}, "{plain}" is there: {hint_of(config, key_of(config, path), slip)}'
 
 
-def _layout_findings(files: StoreFiles, layout: Layout, found: Findings, leave_out: frozenset[str]) -> None:
+def _layout_findings(files: StoreFiles, layout: Layout, findings: Findings, leave_out: frozenset[str]) -> None:
     """Files of the log under other names, of another length, and those that have no place in it."""
 
     def below(path: str) -> str:
@@ -122,48 +122,52 @@ def _layout_findings(files: StoreFiles, layout: Layout, found: Findings, leave_o
 
     if layout.always is not None:
         error = layout.always
-        found.add("file-size", error.path or "", below(error.path or ""), error.message, fix=Fix.BRING, hint=error.hint)
+        findings.add(
+            "file-size", error.path or "", below(error.path or ""), error.message, fix=Fix.BRING, hint=error.hint
+        )
         return
     for one in layout.relocations:
-        found.add("log-misplaced", one.path, below(one.path), f"its records belong to {os.path.basename(one.target)}")
+        findings.add(
+            "log-misplaced", one.path, below(one.path), f"its records belong to {os.path.basename(one.target)}"
+        )
     for resize in layout.resizes:
         where = below(resize.segment.file)
         loses = resize.data or (resize.segment.short and resize.segment is not layout.segments[-1])
         detail = f"{resize.held} bytes instead of {resize.segment.size}"
-        found.add("file-size", where, where, detail, fix=Fix.BRIDGE if loses else Fix.RECOVER)
+        findings.add("file-size", where, where, detail, fix=Fix.BRIDGE if loses else Fix.RECOVER)
     for odd in (odd for odd in layout.aside if odd.path not in leave_out):
         if odd.path not in layout.unplaced:
-            found.add("file-stray", odd.path, below(odd.path), odd.said)
+            findings.add("file-stray", odd.path, below(odd.path), odd.description)
         elif odd.why == UNREAD:
-            found.add("file-stray", odd.path, below(odd.path), odd.said, fix=Fix.BRIDGE)
+            findings.add("file-stray", odd.path, below(odd.path), odd.description, fix=Fix.BRIDGE)
         else:
-            found.add("log-surplus", odd.path, below(odd.path), odd.said)
+            findings.add("log-surplus", odd.path, below(odd.path), odd.description)
 
 
-def room_findings(disk: Disk, files: StoreFiles, found: Findings) -> None:
+def room_findings(disk: Disk, files: StoreFiles, findings: Findings) -> None:
     """Whether the log's disk takes another segment, for a broker that is not root's. Raises StorageError."""
     size = files.config.mapped_file_size_commit_log
     for path in {os.fspath(path) for path in files.config.commit_log_paths}:
         usable = disk.usage(path).usable if disk.is_dir(path) else size
         if usable < size:
-            found.add("disk-space", path, path, f"{usable} bytes are free, a segment needs {size}")
+            findings.add("disk-space", path, path, f"{usable} bytes are free, a segment needs {size}")
 
 
-def gap_findings(disk: Disk, files: StoreFiles, found: Findings, done: Sequence[Repair]) -> None:
+def gap_findings(disk: Disk, files: StoreFiles, findings: Findings, done: Sequence[Repair]) -> None:
     """Segments that are missing; those that a repair was told to go on behind are known. `files`: as `as_planned`."""
     known = known_of(done).accepted
     missing = []
     for one, two in pairwise(files.log):
         if one.end < two.offset:
             code = "log-accepted" if known.overlap(one.end, two.offset) == two.offset - one.end else "log-gap"
-            found.add(code, one.path, one.path, f"{two.offset - one.end} bytes at {one.end}")
+            findings.add(code, one.path, one.path, f"{two.offset - one.end} bytes at {one.end}")
             missing += [(one.end, two.offset)] if code == "log-gap" else []
-    unnamed_finding(disk, files, missing, found)
+    unnamed_finding(disk, files, missing, findings)
 
 
-def unnamed_finding(disk: Disk, files: StoreFiles, missing: Iterable[tuple[int, int]], found: Findings) -> None:
+def unnamed_finding(disk: Disk, files: StoreFiles, missing: Iterable[tuple[int, int]], findings: Findings) -> None:
     """Whether one of the missing segments lies in a directory that no setting names."""
     path = unnamed_segment(disk, files, missing)
     if path is not None:
         where = os.path.relpath(path, files.root)
-        found.add("path-unnamed", where, where)
+        findings.add("path-unnamed", where, where)

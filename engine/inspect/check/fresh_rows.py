@@ -88,7 +88,7 @@ class FreshRows:
         out = np.empty(many * UNIT_SIZE, dtype=np.uint8)
         left = np.zeros(many, dtype=np.bool_)
         groups = np.empty((min(many, number_of_queues), 3), dtype=np.int64)
-        taken, found = group_units(
+        taken, grouped = group_units(
             units.queue, units.queue_offset, units.physical_offset, units.size, units.tags_code,
             self._state, *self._columns, out, left, groups,
         )  # fmt: skip
@@ -97,11 +97,11 @@ class FreshRows:
         if taken:
             rows = out[: taken * UNIT_SIZE]
             place = self._rows.add(rows if taken == many else rows.copy())
-            counts = groups[:found, 2]
+            counts = groups[:grouped, 2]
             places = place + (np.cumsum(counts) - counts) * UNIT_SIZE
-            self._groups.append(np.column_stack([groups[:found], places]))
+            self._groups.append(np.column_stack([groups[:grouped], places]))
             self._by_queue = False
-        return Taken(groups[:found, 0].tolist(), left if taken < many else None, broken)
+        return Taken(groups[:grouped, 0].tolist(), left if taken < many else None, broken)
 
     def pour(self, number: int) -> Iterator[tuple[int, NDArray[np.void]]]:
         """Give a queue's rows away: (first queue offset, unit_dtype()[n]), in their order."""

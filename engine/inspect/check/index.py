@@ -82,22 +82,22 @@ class IndexPart:
         return self.pieces[-1].high if self.pieces else -1
 
 
-def check_index_file(disk: Disk, found: IndexName, layout: IndexLayout, *, growing: bool) -> IndexPart:
+def check_index_file(disk: Disk, index: IndexName, layout: IndexLayout, *, growing: bool) -> IndexPart:
     """A file of the right length by itself. `growing`: another process puts keys into it.
 
     Raises:
         StorageError: it can't be read.
     """
-    part = IndexPart(found.name)
-    group = f"index/{found.name}"
-    with ClosedIndexFile(disk, found.path, layout) as file:
+    part = IndexPart(index.name)
+    group = f"index/{index.name}"
+    with ClosedIndexFile(disk, index.path, layout) as file:
         header = file.header
         part.entries = min(header.index_count, layout.entries) - 1
         for first in range(1, part.entries + 1, PIECE):
             offsets = file.entries(first, min(PIECE, part.entries - first + 1))["physical_offset"]
             low, high = int(offsets.min()), int(offsets.max())
             part.pieces.append(
-                IndexPiece(found.name, found.path, first, len(offsets), low, high, header.begin_timestamp)
+                IndexPiece(index.name, index.path, first, len(offsets), low, high, header.begin_timestamp)
             )
         for one in file.faults(growing=growing):
             where = group if one.entry is None else f"{group} entry {one.entry}"
@@ -297,8 +297,8 @@ class KeyComparer:
             if piece.low >= high or piece.high < low:
                 continue
             with ClosedIndexFile(self._disk, piece.path, self._layout) as file:
-                found = file.entries(piece.first, piece.count)
-            physical = found["physical_offset"].astype(np.int64)
+                entries = file.entries(piece.first, piece.count)
+            physical = entries["physical_offset"].astype(np.int64)
             at = np.flatnonzero((physical >= low) & (physical < high))
             if not names or names[-1] != piece.name:
                 names.append(piece.name)
@@ -307,8 +307,8 @@ class KeyComparer:
                 np.stack(
                     [
                         physical[at],
-                        found["key_hash"][at].astype(np.int64),
-                        found["time_diff"][at].astype(np.int64),
+                        entries["key_hash"][at].astype(np.int64),
+                        entries["time_diff"][at].astype(np.int64),
                         same * (len(names) - 1),
                         at + piece.first,
                         same * piece.begin_timestamp,

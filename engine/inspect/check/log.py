@@ -277,32 +277,32 @@ class UnitJudge:
         self._findings = findings
         self._doubtful = doubtful
 
-    def observe(self, queue: TopicQueue, found: NDArray[np.void], want: NDArray[np.void]) -> None:
+    def observe(self, queue: TopicQueue, units: NDArray[np.void], want: NDArray[np.void]) -> None:
         """Rows and the units that their records derive to."""
         import numpy as np
 
-        differs = found["tags_code"] != want["tags_code"]
+        differs = units["tags_code"] != want["tags_code"]
         if not differs.any():
             return
         physical = want["physical_offset"].astype(np.int64)
-        address = differs & (found["tags_code"] <= EXT_ADDRESS_MAX)
+        address = differs & (units["tags_code"] <= EXT_ADDRESS_MAX)
         if queue.topic != names.SCHEDULE_TOPIC:  # there it is a delivery time
             self._doubtful.contradicted(physical[differs & ~address])
         witness = differs & self._doubtful.suspects(physical)
         self._note("unit-witness", queue, want[witness])
         differs &= ~witness
         address &= ~witness
-        self._extension(queue, found[address], want[address])
+        self._extension(queue, units[address], want[address])
         if queue.topic == names.SCHEDULE_TOPIC:
-            lost = lost_delivery_time(queue, found, want)
+            lost = lost_delivery_time(queue, units, want)
             self._note("unit-delivery-time", queue, want[np.flatnonzero(lost)])
             self._note("unit-delivery-other", queue, want[np.flatnonzero(differs & ~address & ~lost)])
         else:
             self._note("unit-tags", queue, want[np.flatnonzero(differs & ~address)])
 
-    def _extension(self, queue: TopicQueue, found: NDArray[np.void], want: NDArray[np.void]) -> None:
+    def _extension(self, queue: TopicQueue, units: NDArray[np.void], want: NDArray[np.void]) -> None:
         ext = ClosedExt(self._disk, self._base, queue, self._ext_size)
-        for row, unit in zip(found, want, strict=True):
+        for row, unit in zip(units, want, strict=True):
             at = ext.get(int(row["tags_code"]))
             if at is None:
                 self._note("ext-missing", queue, [unit])

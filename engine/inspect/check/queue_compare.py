@@ -101,10 +101,10 @@ class QueueComparer:
 
     def account(self, number: int) -> QueueAccount:
         """The account of a queue, a new one for a queue without a directory."""
-        found = self.accounts.get(number)
-        if found is None:
-            found = self.accounts[number] = QueueAccount(None)
-        return found
+        account = self.accounts.get(number)
+        if account is None:
+            account = self.accounts[number] = QueueAccount(None)
+        return account
 
     def feed(self, units: Units) -> None:
         """Compare the units of one batch (perhaps later, together with others)."""
@@ -201,20 +201,20 @@ class QueueComparer:
             return right
         low, high = int(offsets[inside].min()), int(offsets[inside].max()) + 1
         if high - low <= 4 * len(wanted) + 4096:
-            found = rows.read(low, high)
+            units = rows.read(low, high)
             if high - low != len(wanted) or (np.diff(offsets) != 1).any():  # else they are those very rows
-                found = found[offsets[inside] - low]
+                units = units[offsets[inside] - low]
         else:  # offsets that are far apart: damaged ones among them
-            found = np.concatenate([rows.read(int(o), int(o) + 1) for o in offsets[inside]])
+            units = np.concatenate([rows.read(int(o), int(o) + 1) for o in offsets[inside]])
         want = _those(wanted, inside)
-        same = (found["physical_offset"] == want["physical_offset"]) & (found["size"] == want["size"])
+        same = (units["physical_offset"] == want["physical_offset"]) & (units["size"] == want["size"])
         if self._observe is not None:
             right[inside] = same
-            self._observe(queue, _those(found, same), _those(want, same))
+            self._observe(queue, _those(units, same), _those(want, same))
             return right
-        right[inside] = same & ~lost_delivery_time(queue, found, want) & ~self._torn(offsets[inside], found, want)
+        right[inside] = same & ~lost_delivery_time(queue, units, want) & ~self._torn(offsets[inside], units, want)
         other = (
-            same & right[inside] & (found["tags_code"] != want["tags_code"]) & (found["tags_code"] > EXT_ADDRESS_MAX)
+            same & right[inside] & (units["tags_code"] != want["tags_code"]) & (units["tags_code"] > EXT_ADDRESS_MAX)
         )
         if queue.topic != names.SCHEDULE_TOPIC and other.any():
             self.findings.append(
@@ -222,7 +222,7 @@ class QueueComparer:
             )
         return right
 
-    def _torn(self, offsets: NDArray[np.int64], found: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
+    def _torn(self, offsets: NDArray[np.int64], units: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
         """Units that a power cut has torn in their tags code: zeros behind a sector's border, the rest is right."""
         import numpy as np
 
@@ -232,8 +232,8 @@ class QueueComparer:
         keep = np.where(lost == 8, np.uint64(0), np.uint64(2**64 - 1) << shift)
         left = wanted["tags_code"].astype(np.int64).view(np.uint64) & keep
         torn: NDArray[np.bool_] = (lost > 0) & (border >= UNIT_SIZE - 8)
-        torn &= (found["tags_code"] != wanted["tags_code"]) & (
-            found["tags_code"].astype(np.int64).view(np.uint64) == left
+        torn &= (units["tags_code"] != wanted["tags_code"]) & (
+            units["tags_code"].astype(np.int64).view(np.uint64) == left
         )
         return torn
 
@@ -243,7 +243,7 @@ def _those(rows: NDArray[np.void], which: NDArray[np.bool_]) -> NDArray[np.void]
     return rows if which.all() else rows[which]
 
 
-def lost_delivery_time(queue: TopicQueue, found: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
+def lost_delivery_time(queue: TopicQueue, units: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
     """Units of delayed messages that carry a tag's hash: Apache's abnormal recovery wrote them (RECOVERY.md, rule 6).
 
     A delivery time that differs from ours, but lies behind the store time, was computed with delay levels that we
@@ -252,11 +252,11 @@ def lost_delivery_time(queue: TopicQueue, found: NDArray[np.void], wanted: NDArr
     import numpy as np
 
     if queue.topic != names.SCHEDULE_TOPIC:
-        return np.zeros(len(found), dtype=np.bool_)
+        return np.zeros(len(units), dtype=np.bool_)
     lost: NDArray[np.bool_] = (
-        (found["tags_code"] != wanted["tags_code"])
-        & (found["tags_code"] > EXT_ADDRESS_MAX)
-        & (found["tags_code"] < wanted["store_timestamp"])
+        (units["tags_code"] != wanted["tags_code"])
+        & (units["tags_code"] > EXT_ADDRESS_MAX)
+        & (units["tags_code"] < wanted["store_timestamp"])
     )
     return lost
 
@@ -265,43 +265,43 @@ def real_rows(rows: QueueRows, start: int, end: int) -> tuple[NDArray[np.int64],
     """The rows in [start, end) that are units of messages: queue offsets int64[n], rows unit_dtype()[n]."""
     import numpy as np
 
-    found = rows.read(start, end)
-    at = np.flatnonzero(is_real(found))
-    return (at + start).astype(np.int64), found[at]
+    units = rows.read(start, end)
+    at = np.flatnonzero(is_real(units))
+    return (at + start).astype(np.int64), units[at]
 
 
-def repeats_neighbour(account: QueueAccount, found: NDArray[np.void], start: int, end: int) -> NDArray[np.bool_]:
+def repeats_neighbour(account: QueueAccount, units: NDArray[np.void], start: int, end: int) -> NDArray[np.bool_]:
     """Rows that repeat the accounted row before (or, at the queue's front, behind) their stretch: filled gaps.
 
     All rows between them and that row do: another one that has its unit is a copy, and may be of any place.
 
     Args:
         account: the queue's.
-        found: rows of the stretch, or of a piece of it.
-        start: queue offset where the stretch of rows that are not accounted for begins.
+        units: those of the range, or of a piece of it.
+        start: queue offset where the range of units that are not accounted for starts.
         end: queue offset behind it.
     """
     import numpy as np
 
-    repeats = np.zeros(len(found), dtype=np.bool_)
+    repeats = np.zeros(len(units), dtype=np.bool_)
     rows = account.rows
     assert rows is not None
     for at in (start - 1, end):
         if at in account.right:
             model = rows.read(at, at + 1)[0]
-            same = (found["physical_offset"] == model["physical_offset"]) & (found["size"] == model["size"])
+            same = (units["physical_offset"] == model["physical_offset"]) & (units["size"] == model["size"])
             towards = slice(None) if at < start else slice(None, None, -1)
             repeats |= np.logical_and.accumulate(same[towards])[towards]
     return repeats
 
 
 def point_at_records(
-    found: NDArray[np.void], asked: NDArray[np.bool_], record_size: Callable[[int], int]
+    units: NDArray[np.void], asked: NDArray[np.bool_], record_size: Callable[[int], int]
 ) -> NDArray[np.bool_]:
     """Which of the rows asked for point at a sound record of just their size."""
     import numpy as np
 
-    pointing = np.zeros(len(found), dtype=np.bool_)
+    pointing = np.zeros(len(units), dtype=np.bool_)
     for at in np.flatnonzero(asked):
-        pointing[at] = record_size(int(found["physical_offset"][at])) == int(found["size"][at])
+        pointing[at] = record_size(int(units["physical_offset"][at])) == int(units["size"][at])
     return pointing

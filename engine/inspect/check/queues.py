@@ -94,10 +94,10 @@ class QueueJudge:
         if self._view.live_until is not None:
             end -= 1  # it may be half written
         for gap_start, gap_end in list(account.right.missing(rows.first, end)):
-            for at, found in rows.chunks(gap_start, gap_end):
+            for at, units in rows.chunks(gap_start, gap_end):
                 if self._late():
                     return
-                self._judge(queue, account, at, found, (gap_start, gap_end))
+                self._judge(queue, account, at, units, (gap_start, gap_end))
 
     def _gaps(self, queue: TopicQueue, rows: QueueRows) -> None:
         """Rows whose files are missing."""
@@ -112,36 +112,36 @@ class QueueJudge:
         queue: TopicQueue,
         account: QueueAccount,
         first: int,
-        found: NDArray[np.void],
+        units: NDArray[np.void],
         stretch: tuple[int, int],
     ) -> None:
         """Rows from queue offset `first` on that are not accounted for; `stretch`: all of them in a row."""
         import numpy as np
 
         view = self._view
-        offsets = np.arange(first, first + len(found), dtype=np.int64)
-        real = is_real(found)
-        front = offsets < account.right.start if account.right else np.ones(len(found), dtype=np.bool_)
-        filling = (found["physical_offset"] == PRE_BLANK.physical_offset) & (found["size"] == PRE_BLANK_SIZE)
-        filling &= (found["tags_code"] == PRE_BLANK.tags_code) & front
-        self._note("unit-invalid", queue, offsets, found, ~real & ~filling)
-        physical = found["physical_offset"].astype(np.int64)
+        offsets = np.arange(first, first + len(units), dtype=np.int64)
+        real = is_real(units)
+        front = offsets < account.right.start if account.right else np.ones(len(units), dtype=np.bool_)
+        filling = (units["physical_offset"] == PRE_BLANK.physical_offset) & (units["size"] == PRE_BLANK_SIZE)
+        filling &= (units["tags_code"] == PRE_BLANK.tags_code) & front
+        self._note("unit-invalid", queue, offsets, units, ~real & ~filling)
+        physical = units["physical_offset"].astype(np.int64)
         left = real & ~(front & (physical < view.log_min))
-        repeated = left & repeats_neighbour(account, found, *stretch)
+        repeated = left & repeats_neighbour(account, units, *stretch)
         surplus = repeated & (offsets >= self._filled(account, stretch))
         lost = left & ~repeated & view.lost.mask(physical)
         left &= ~repeated & ~lost & (view.seen.mask(physical) | (physical < view.log_min))
-        elsewhere = point_at_records(found, left, view.record_size)
+        elsewhere = point_at_records(units, left, view.record_size)
         for at in np.flatnonzero(elsewhere).tolist():
             if view.losses.is_inert(int(physical[at])):
                 elsewhere[at] = left[at] = False
                 lost[at] = True
         self._elsewhere.update(physical[elsewhere].tolist())
-        self._note("unit-repeated", queue, offsets, found, repeated & ~surplus)
-        self._note("unit-surplus", queue, offsets, found, surplus)
-        self._note("unit-lost", queue, offsets, found, lost)
-        self._note("unit-foreign", queue, offsets, found, elsewhere)
-        self._note("unit-orphaned", queue, offsets, found, left & ~elsewhere)
+        self._note("unit-repeated", queue, offsets, units, repeated & ~surplus)
+        self._note("unit-surplus", queue, offsets, units, surplus)
+        self._note("unit-lost", queue, offsets, units, lost)
+        self._note("unit-foreign", queue, offsets, units, elsewhere)
+        self._note("unit-orphaned", queue, offsets, units, left & ~elsewhere)
 
     def _filled(self, account: QueueAccount, stretch: tuple[int, int]) -> int:
         """Up to which queue offset rows of a stretch may repeat their neighbour: behind a queue's last message only so
@@ -160,14 +160,14 @@ class QueueJudge:
         code: str,
         queue: TopicQueue,
         offsets: NDArray[np.int64],
-        found: NDArray[np.void],
+        units: NDArray[np.void],
         which: NDArray[np.bool_],
     ) -> None:
         import numpy as np
 
         at = np.flatnonzero(which)
         if len(at):
-            named = ", ".join(f"#{offsets[i]}: {int(found['physical_offset'][i])}" for i in at[:3])
+            named = ", ".join(f"#{offsets[i]}: {int(units['physical_offset'][i])}" for i in at[:3])
             self._findings.add(code, str(queue), queue_place(queue, int(offsets[at[0]])), named, len(at))
 
     def _pending(self, part: LogPart) -> None:

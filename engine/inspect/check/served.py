@@ -42,31 +42,31 @@ _OWN_GROUPS = ("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID
 
 
 def check_served(
-    disk: Disk, files: StoreFiles, found: ConfigFiles, findings: Findings, *, live: bool, bare: bool = False
+    disk: Disk, files: StoreFiles, config: ConfigFiles, findings: Findings, *, live: bool, bare: bool = False
 ) -> None:
     """Note what is missing and what is hidden. Looks at queues' ends alone. Raises StorageError.
 
     Args:
         disk: how files are reached.
         files: the store's.
-        found: what was read of config/.
+        config: what was read of config/.
         findings: where to note it.
         live: a broker has the store: it may be writing these files just now, so none of them is missed.
         bare: name a store without config/, too: one that no broker has had yet has none.
     """
     if files.newer.no_config_files:
         return
-    if not live and (found.present is not None or bare):
-        _missing(disk, files, found, findings)
-    _hidden(disk, files, found, findings)
-    _disabled(found, findings)
+    if not live and (config.present is not None or bare):
+        _missing(disk, files, config, findings)
+    _hidden(disk, files, config, findings)
+    _disabled(config, findings)
 
 
-def hidden_queues(topic: str, said: dict[str, object], queues: Iterable[QueueFiles]) -> list[QueueFiles]:
-    """The queues of a topic that no client may read, as its configuration `said` stands."""
+def hidden_queues(topic: str, settings: dict[str, object], queues: Iterable[QueueFiles]) -> list[QueueFiles]:
+    """The queues of a topic that no client may read, as its `settings` in topics.json say."""
     if topic == names.SCHEDULE_TOPIC or topic.lower().startswith(_BROKERS_QUEUES):
         return []
-    perm, read = as_int(said.get("perm")), as_int(said.get("readQueueNums"))
+    perm, read = as_int(settings.get("perm")), as_int(settings.get("readQueueNums"))
     if not (_DEFAULT_PERM if perm is None else perm) & READ:
         return list(queues)
     most = _DEFAULT_QUEUES if read is None else read
@@ -87,20 +87,20 @@ def _holding(disk: Disk, queues: Iterable[QueueFiles]) -> Sequence[QueueFiles]:
     return [queue for queue in queues if messages_of(disk, [queue])]
 
 
-def _missing(disk: Disk, files: StoreFiles, found: ConfigFiles, findings: Findings) -> None:
-    present = found.present or frozenset()
+def _missing(disk: Disk, files: StoreFiles, config: ConfigFiles, findings: Findings) -> None:
+    present = config.present or frozenset()
     offsets = offsets_file(files.config, present)
     lost = [name for name in (TOPICS, offsets, DELAYS, GROUPS) if not present & {name, name + BACKUP}]
     if not lost or not files.log:
         return
-    if found.present is None:
+    if config.present is None:
         ordinary = {queue.queue.topic for queue in _holding(disk, files.queues)}
         if ordinary:
             findings.add("config-none", names.CONFIG, names.CONFIG, _some(ordinary, "topic"))
         return
     brokers = _tables_of_a_broker(disk, files, present, offsets)
     for name in lost:
-        code, why = _evidence(disk, files, found, name, offsets)
+        code, why = _evidence(disk, files, config, name, offsets)
         if code:
             code = code if brokers else "config-absent"
             findings.add(code, f"config/{name}", f"config/{name}", why)
@@ -114,19 +114,19 @@ def _tables_of_a_broker(disk: Disk, files: StoreFiles, present: frozenset[str], 
     return bool(present & {form for name in names_of_it for form in (name, name + BACKUP)})
 
 
-def _evidence(disk: Disk, files: StoreFiles, found: ConfigFiles, name: str, offsets: str) -> tuple[str, str]:
+def _evidence(disk: Disk, files: StoreFiles, config: ConfigFiles, name: str, offsets: str) -> tuple[str, str]:
     """Which finding a lost file is ("" for none), and what shows that it was there."""
     if name == TOPICS:
         topics = {q.queue.topic for q in files.queues if not _is_brokers(q.queue.topic)}
         held = {q.queue.topic for q in _holding(disk, (q for q in files.queues if q.queue.topic in topics))}
         return ("config-missing", _some(held, "topic") + " in its queues") if held else ("", "")
-    tables = found.tables.get(offsets, {})
+    tables = config.tables.get(offsets, {})
     read = {key.rpartition("@")[2] for table in tables.values() for key in table}
     if name == GROUPS:
         read = {group for group in read if not is_own_group(group) and not names.is_lmq(group)}
         return ("config-absent", _some(read, "group") + f" in config/{offsets}") if read else ("", "")
     if name == offsets:
-        known = {group for group in found.table(GROUPS) if not is_own_group(group)}
+        known = {group for group in config.table(GROUPS) if not is_own_group(group)}
         retries = [q for q in files.queues if q.queue.topic.startswith((names.RETRY_PREFIX, names.DLQ_PREFIX))]
         held = {q.queue.topic for q in _holding(disk, retries)}
         if held:
@@ -149,25 +149,25 @@ def _delayed(disk: Disk, files: StoreFiles) -> tuple[str, str]:
     return "config-absent", f"{counted(count, 'delayed message')}"
 
 
-def _hidden(disk: Disk, files: StoreFiles, found: ConfigFiles, findings: Findings) -> None:
+def _hidden(disk: Disk, files: StoreFiles, config: ConfigFiles, findings: Findings) -> None:
     by_topic: dict[str, list[QueueFiles]] = {}
     for queue in files.queues:
         by_topic.setdefault(queue.queue.topic, []).append(queue)
-    for topic, said in found.table(TOPICS).items():
-        hidden = hidden_queues(topic, said, by_topic.get(topic, ()))
+    for topic, settings in config.table(TOPICS).items():
+        hidden = hidden_queues(topic, settings, by_topic.get(topic, ()))
         count = messages_of(disk, hidden)
         if count:
             where = f"config/{TOPICS} {topic}"
-            perm, read = said.get("perm", _DEFAULT_PERM), said.get("readQueueNums", _DEFAULT_QUEUES)
+            perm, read = settings.get("perm", _DEFAULT_PERM), settings.get("readQueueNums", _DEFAULT_QUEUES)
             detail = (
                 f"{counted(count, 'message')} in {counted(len(hidden), 'queue')}; perm {perm}, readQueueNums {read}"
             )
             findings.add("topic-hidden", topic, where, detail)
 
 
-def _disabled(found: ConfigFiles, findings: Findings) -> None:
-    for group, said in found.table(GROUPS).items():
-        if not as_flag(said.get("consumeEnable")):
+def _disabled(config: ConfigFiles, findings: Findings) -> None:
+    for group, settings in config.table(GROUPS).items():
+        if not as_flag(settings.get("consumeEnable")):
             findings.add("group-disabled", group, f"config/{GROUPS} {group}", "consumeEnable is false")
 
 
@@ -175,8 +175,8 @@ def _is_brokers(topic: str) -> bool:
     return names.is_system_topic(topic) or topic in BROKERS_OWN
 
 
-def _some(found: Iterable[str], what: str) -> str:
-    listed = sorted(found)
+def _some(names_of_them: Iterable[str], what: str) -> str:
+    listed = sorted(names_of_them)
     return (
         f"{len(listed)} {what}{'' if len(listed) == 1 else 's'}: "
         + ", ".join(listed[:_NAMED])

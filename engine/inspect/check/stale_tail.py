@@ -91,7 +91,7 @@ class StaleJudge:
     ) -> None:
         self._scanner = scanner
         self._segment_size = files.config.mapped_file_size_commit_log
-        self._rows = rows or {found.queue: QueueRows(disk, found) for found in files.queues if found.files}
+        self._rows = rows or {queue.queue: QueueRows(disk, queue) for queue in files.queues if queue.files}
         self._last: dict[TopicQueue, int] = {}
         self._learned = start
         self.findings: list[str] = []
@@ -127,7 +127,7 @@ class StaleJudge:
         """
         import numpy as np
 
-        found = StaleTail(offset, 0, offset)
+        tail = StaleTail(offset, 0, offset)
         lost, at, newer, elsewhere = 0, offset, False, True
         back = False
         by_units: set[TopicQueue] = set()
@@ -137,7 +137,7 @@ class StaleJudge:
             if not isinstance(event, RecordBatch):
                 continue
             lost += event.start - at
-            back = back if found.records else int(event.store_timestamps()[0]) < stored
+            back = back if tail.records else int(event.store_timestamps()[0]) < stored
             at = event.end
             newer |= event.newest_store_timestamp > stored
             dispatched, others = self._units_of(event)
@@ -163,13 +163,13 @@ class StaleJudge:
                     self._note(offset, f"{repeats or unproven} repeats queue offsets and {queue} continues")
                 if goes_on:
                     return None
-            found = StaleTail(offset, found.records + len(event), event.end)
+            tail = StaleTail(offset, tail.records + len(event), event.end)
         if newer or by_units:
-            return found if repeats and self._was_put_before(found, None if newer else by_units) else None
-        if unproven and not repeats and not self._is_there_before(found):
+            return tail if repeats and self._was_put_before(tail, None if newer else by_units) else None
+        if unproven and not repeats and not self._is_there_before(tail):
             self._note(offset, f"{unproven} does not continue at its last queue offset and has no unit left")
             return None
-        return found if repeats or unproven else None
+        return tail if repeats or unproven else None
 
     def _note(self, offset: int, why: str) -> None:
         if len(self.findings) < NAMED:
@@ -249,13 +249,13 @@ class StaleJudge:
         """
         import numpy as np
 
-        found = np.zeros(len(batch), dtype=np.bool_)
+        elsewhere = np.zeros(len(batch), dtype=np.bool_)
         if batch.end > self._shown_end:
             behind = batch.consumable() & (batch.offsets() >= self._shown_end)
             if behind.any():
                 first = int(behind.argmax())
-                found[first] = self._units_of(batch)[1][first]
-        return found
+                elsewhere[first] = self._units_of(batch)[1][first]
+        return elsewhere
 
     @cached_property
     def _shown_end(self) -> int:

@@ -91,7 +91,7 @@ class VerifyResult:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON of CLI.md "Judgements"; `notRead` only where there is something."""
-        beside = [{"path": odd.path, "why": odd.why} for odd in self.not_read]
+        not_read_rows = [{"path": odd.path, "why": odd.why} for odd in self.not_read]
         return {
             "records": self.records,
             "messages": self.messages,
@@ -102,7 +102,7 @@ class VerifyResult:
             "unusuals": self.unusuals,
             "unusual": _places(self.unusual),
             "seconds": round(self.seconds, 3),
-            **({"notRead": beside} if beside else {}),
+            **({"notRead": not_read_rows} if not_read_rows else {}),
         }
 
 
@@ -155,7 +155,7 @@ def verify(
     began = time.monotonic()
     files = survey(disk, config)
     live = holder_of(disk, files.root) is not None
-    found = VerifyResult(
+    verified = VerifyResult(
         live=live, not_read=() if live else not_read(disk, config), batches=bool(files.newer.batch_topics)
     )
     segments = [s for s in files.log if (start is None or s.end > start) and (end is None or s.offset < end)]
@@ -165,10 +165,10 @@ def verify(
             first = segments[0].offset if start is None else boundary(log, scanner, start)
             tasks = [_Task(s, max(s.offset, first), min(s.end, s.end if end is None else end)) for s in segments]
             parts = _check_all(disk, files.config, log, scanner, tasks, live, jobs, progress)
-            found.start = first
-            merge_parts(found, [t.segment for t in tasks], parts, lambda i: judge_tail(log, parts[i].held, live))
-    found.seconds = time.monotonic() - began
-    return found
+            verified.start = first
+            merge_parts(verified, [t.segment for t in tasks], parts, lambda i: judge_tail(log, parts[i].held, live))
+    verified.seconds = time.monotonic() - began
+    return verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +181,15 @@ class _Task:
 
 
 def merge_parts(
-    found: VerifyResult,
+    verified: VerifyResult,
     segments: Sequence[Segment],
     parts: Sequence[VerifiedPart],
     judge: Callable[[int], Iterable[Bad]],
 ) -> None:
-    """Add to `found` what the parts of a log say, however it was cut.
+    """Add to `verified` what the parts of a log say, however it was cut.
 
     Args:
-        found: its `start` is where the first part begins.
+        verified: its `start` is where the first part begins.
         segments: whose the parts are, one for each, by offset; those of the same segment follow each other.
         parts: what they held.
         judge: what is bad about the damage that the part of a number holds (`judge_tail`), asked for those behind the
@@ -197,20 +197,20 @@ def merge_parts(
     """
     last = max((i for i, part in enumerate(parts) if part.end is not None), default=-1)
     for i, (segment, part) in enumerate(zip(segments, parts, strict=True)):
-        found.records += part.records
-        found.messages += part.messages
-        found.size += part.size
-        found.bad += part.bad
-        found.suspect += part.suspect
-        found.suspects += part.suspects
-        found.unusual += part.unusual
-        found.unusuals += part.unusuals
-        found.bad += map(_bad, part.held) if i < last else judge(i)
+        verified.records += part.records
+        verified.messages += part.messages
+        verified.size += part.size
+        verified.bad += part.bad
+        verified.suspect += part.suspect
+        verified.suspects += part.suspects
+        verified.unusual += part.unusual
+        verified.unusuals += part.unusuals
+        verified.bad += map(_bad, part.held) if i < last else judge(i)
         if i and segments[i - 1].end < segment.offset:
             gap = segments[i - 1]
-            found.bad.append(Bad(gap.end, segment.offset - gap.end, gap.path, MISSING_SEGMENT))
-    found.bad.sort(key=lambda bad: bad.offset)
-    found.end = max((part.end for part in parts if part.end is not None), default=found.start)
+            verified.bad.append(Bad(gap.end, segment.offset - gap.end, gap.path, MISSING_SEGMENT))
+    verified.bad.sort(key=lambda bad: bad.offset)
+    verified.end = max((part.end for part in parts if part.end is not None), default=verified.start)
 
 
 def _bad(damage: Damage) -> Bad:

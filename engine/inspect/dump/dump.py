@@ -61,11 +61,11 @@ def dump_log(
         NotAStore, CannotMend, StorageError.
     """
     wanted = None if topic is None else stored_topic(topic)
-    for found in dump_log_batches(disk, config, start=start, end=end):
-        if isinstance(found, RecordBatch):
-            yield from _messages(found, wanted)
-        elif topic is None or found.kind != BLANK:
-            yield found
+    for item in dump_log_batches(disk, config, start=start, end=end):
+        if isinstance(item, RecordBatch):
+            yield from _messages(item, wanted)
+        elif topic is None or item.kind != BLANK:
+            yield item
 
 
 def stored_topic(topic: str) -> bytes:
@@ -142,13 +142,13 @@ def dump_queue(
     """
     files = survey(disk, config)
     refuse_queue(files.config, files.root, files.newer, topic)
-    found = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
-    if found is None:
+    files_of_it = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
+    if files_of_it is None:
         from engine.inspect.store.known_names import KnownNames
 
         KnownNames.of(disk, files).demand_queue(topic, queue_id)
         return  # it is there, and nothing was ever put into it
-    rows = QueueRows(disk, found)
+    rows = QueueRows(disk, files_of_it)
     low = _first_real(rows) if start is None else max(start, rows.first)
     high = rows.extent if end is None else min(end, rows.extent)
     for first, chunk in rows.chunks(low, max(low, high)):
@@ -201,12 +201,12 @@ def dump_index_headers(disk: Disk, config: StoreConfig) -> Iterator[IndexFileDum
         NotAStore, CannotMend, StorageError.
     """
     files = survey(disk, config)
-    for found in files.index:
+    for index in files.index:
         try:
-            with ClosedIndexFile(disk, found.path, files.index_layout) as file:
-                yield IndexFileDump(found.name, file.header)
+            with ClosedIndexFile(disk, index.path, files.index_layout) as file:
+                yield IndexFileDump(index.name, file.header)
         except WrongFileSize as error:
-            yield IndexFileDump(found.name, None, error)
+            yield IndexFileDump(index.name, None, error)
 
 
 def dump_index(
@@ -220,23 +220,23 @@ def dump_index(
         InvalidArgument: no index file `file`. NotAStore, CannotMend, StorageError.
     """
     files = survey(disk, config)
-    if file is not None and file not in (found.name for found in files.index):
+    if file is not None and file not in (index.name for index in files.index):
         raise InvalidArgument(f"no index file {file}", path=os.path.join(files.root, names.INDEX))
     low, high = start or 0, 1 << 63 if end is None else end
-    for found in files.index:
-        if file not in (None, found.name):
+    for index in files.index:
+        if file not in (None, index.name):
             continue
         try:
-            reader = ClosedIndexFile(disk, found.path, files.index_layout)
+            reader = ClosedIndexFile(disk, index.path, files.index_layout)
         except WrongFileSize as error:
-            yield IndexFileDump(found.name, None, error)
+            yield IndexFileDump(index.name, None, error)
             continue
         with reader:
             for first in range(1, reader.entry_count + 1, _INDEX_ROWS):
                 for i, (key_hash, physical, diff, previous) in enumerate(reader.entries(first, _INDEX_ROWS).tolist()):
                     if low <= physical < high:
                         yield {
-                            "file": found.name,
+                            "file": index.name,
                             "number": first + i,
                             "keyHash": key_hash,
                             "physicalOffset": physical,

@@ -73,8 +73,8 @@ def read_runs(disk: Disk, saved: SavedRepair) -> list[Run]:
     if not disk.exists(path):
         return []
     try:
-        found = json.loads(disk.read_file(path))["runs"]
-        runs = [Run(**{**run, "topics": None if run["topics"] is None else tuple(run["topics"])}) for run in found]
+        rows = json.loads(disk.read_file(path))["runs"]
+        runs = [Run(**{**run, "topics": None if run["topics"] is None else tuple(run["topics"])}) for run in rows]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         runs = None
     if runs is None or not all(_can_be(run) for run in runs):
@@ -102,7 +102,7 @@ def mark(saved: SavedRepair, place: int) -> str:
 
 def marked_places(log: LogSource, saved: SavedRepair, start: int, end: int) -> frozenset[int]:
     """Places of the records of a repair that lie replayed in the log's [start, end) (physical)."""
-    found: set[int] = set()
+    places: set[int] = set()
     prefix = f"{saved.id}:"
     for event in Scanner(log, check_crc=False).scan(start, end, resume=True) if start < end else ():
         if not isinstance(event, RecordBatch):
@@ -113,5 +113,5 @@ def marked_places(log: LogSource, saved: SavedRepair, start: int, end: int) -> f
                 value = properties.parse(raw.decode("utf-8", "replace")).get(properties.REPLAYED, "")
                 place = value.removeprefix(prefix)
                 if value.startswith(prefix) and place.isdecimal():
-                    found.add(int(place))
-    return frozenset(found)
+                    places.add(int(place))
+    return frozenset(places)

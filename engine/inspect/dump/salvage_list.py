@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RepairEntry:
-    """One repair. `room`: bytes that its directories take. `found`: what is whole in the log that it saved.
+    """One repair. `room`: bytes that its directories take. `report`: what is sound in the log that it saved.
 
     `runs`: its replays; `unreadable`: why nobody knows them.
     """
 
     saved: SavedRepair
     room: int
-    found: ScanReport
+    report: ScanReport
     runs: tuple[Run, ...]
     unreadable: str | None
     missing: frozenset[str]
@@ -58,10 +58,10 @@ class RepairEntry:
             "bytesChanged": sum(int(piece["length"]) for piece in pieces if piece["action"] in KEPT),
             "room": self.room,
             "logBytes": sum(span.size for span in _spans(self.saved, self.missing)),
-            "records": self.found.sound.records,
-            "recordBytes": self.found.sound.size,
-            "displaced": self.found.displaced.records,
-            "lostBytes": self.found.lost_bytes,
+            "records": self.report.sound.records,
+            "recordBytes": self.report.sound.size,
+            "displaced": self.report.displaced.records,
+            "lostBytes": self.report.lost_bytes,
             "replays": [run.to_json() for run in self.runs],
             **({"problem": self.unreadable} if self.unreadable else {}),
         }
@@ -138,7 +138,7 @@ class Detail:
             "directory": self.entry.saved.directory,
             "accepted": manifest.get("accepted", []),
             "bridged": manifest.get("bridged", []),
-            "found": self.entry.found.to_json(),
+            "found": self.entry.report.to_json(),
             "changes": list(self.pieces),
         }
 
@@ -200,14 +200,14 @@ def _spans(saved: SavedRepair, missing: frozenset[str]) -> list[Span]:
 def _entry(
     disk: Disk, saved: SavedRepair, max_message_size: int, progress: Callable[[int, int], None] | None
 ) -> RepairEntry:
-    found = ScanReport() if saved.state == "pruned" else scan_saved(disk, saved, max_message_size, progress)
+    report = ScanReport() if saved.state == "pruned" else scan_saved(disk, saved, max_message_size, progress)
     runs, unreadable = read_known_runs(disk, saved)
     missing = missing_copies(disk, saved) if saved.state != "pruned" else frozenset()
     if missing:
         gone = ", ".join(sorted(os.path.basename(path) for path in missing))
         unreadable = f"missing: {gone}" + (f"; {unreadable}" if unreadable else "")
     taken = sum(room(disk, repair.directory) for repair in saved.repairs)
-    return RepairEntry(saved, taken, found, runs, unreadable, missing)
+    return RepairEntry(saved, taken, report, runs, unreadable, missing)
 
 
 def read_known_runs(disk: Disk, saved: SavedRepair) -> tuple[tuple[Run, ...], str | None]:

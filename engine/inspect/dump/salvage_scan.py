@@ -165,21 +165,21 @@ class Counting:
         self._bridged = bridged or Intervals()
         self._accepted = accepted or Intervals()
 
-    def feed(self, found: RecordBatch | Blank | Lost | Displaced) -> None:
+    def feed(self, event: RecordBatch | Blank | Lost | Displaced) -> None:
         """Count one of them."""
         import numpy as np
 
         report = self.report
-        if isinstance(found, RecordBatch):
-            self._records(found)
-        elif isinstance(found, Displaced):
-            self._displaced(found.batch, np.arange(len(found.batch)))
-        elif isinstance(found, Blank):
+        if isinstance(event, RecordBatch):
+            self._records(event)
+        elif isinstance(event, Displaced):
+            self._displaced(event.batch, np.arange(len(event.batch)))
+        elif isinstance(event, Blank):
             report.blanks += 1
-            report.blank_bytes += found.length
+            report.blank_bytes += event.length
         else:
             self._behind = ScanTotals()
-            report.lost.append(self._stretch(found))
+            report.lost.append(self._stretch(event))
 
     def _records(self, batch: RecordBatch) -> None:
         import numpy as np
@@ -238,10 +238,10 @@ def scan_store(
     with ClosedLog(disk, files.log) as log:
         first = files.log[0].offset if start is None else boundary(log, Scanner(log, max_message_size=size), start)
         last = files.log[-1].end if end is None else end
-        for found in whole_records(disk, log, first, end, max_message_size=size, live=report.live):
-            counting.feed(found)
-            if progress is not None and isinstance(found, RecordBatch):
-                progress(found.end - first, max(last - first, 1))
+        for event in whole_records(disk, log, first, end, max_message_size=size, live=report.live):
+            counting.feed(event)
+            if progress is not None and isinstance(event, RecordBatch):
+                progress(event.end - first, max(last - first, 1))
     return report
 
 
@@ -301,10 +301,10 @@ def _count(
     if not log.segments:
         return
     first, last = log.segments[0].offset, log.segments[-1].end
-    for found in whole_records(disk, log, first, max_message_size=max_message_size):
-        counting.feed(found)
-        if progress is not None and isinstance(found, RecordBatch):
-            progress(found.end - first, last - first)
+    for event in whole_records(disk, log, first, max_message_size=max_message_size):
+        counting.feed(event)
+        if progress is not None and isinstance(event, RecordBatch):
+            progress(event.end - first, last - first)
 
 
 def _span(disk: Disk, path: str, size: int, base: int | None) -> Span:

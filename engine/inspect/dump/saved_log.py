@@ -73,17 +73,17 @@ class Span(Segment):
 def saved_repairs(disk: Disk, root: str) -> list[SavedRepair]:
     """The repairs of a store whose manifests can be read, oldest first. Raises DataIsAbsent: a disk is not mounted."""
     demand_saved(disk, root)
-    found: list[SavedRepair] = []
+    saved: list[SavedRepair] = []
     killed: list[Repair] = []
     for repair in repairs(disk, root):
         if repair.applied is None and not repair.undone:
             killed.append(repair)
         elif repair.applied is None:
-            found.append(SavedRepair((repair,)))
+            saved.append(SavedRepair((repair,)))
         else:
-            found.append(SavedRepair((*(one for one in killed if one.is_config == repair.is_config), repair)))
+            saved.append(SavedRepair((*(one for one in killed if one.is_config == repair.is_config), repair)))
             killed = [one for one in killed if one.is_config != repair.is_config]
-    return found + [SavedRepair((repair,)) for repair in killed]
+    return saved + [SavedRepair((repair,)) for repair in killed]
 
 
 def find_repair(disk: Disk, root: str, name: str) -> SavedRepair:

@@ -106,9 +106,9 @@ def _displaced(log: LogSource, start: int, end: int, largest: int) -> Iterator[D
             yield Displaced(RecordBatch(batch.base, batch.buffer, rows))
 
 
-def batches(found: Iterable[Found]) -> Iterable[tuple[RecordBatch, bool]]:
+def batches(events: Iterable[Found]) -> Iterable[tuple[RecordBatch, bool]]:
     """The records among what `whole_records` yields; whether they are displaced."""
-    for one in found:
+    for one in events:
         if isinstance(one, RecordBatch):
             yield one, False
         elif isinstance(one, Displaced):

@@ -168,12 +168,12 @@ class Retention:
 class Forecast:
     """The whole of it. `rates`: over windows of different length; `rate`, the one that counts; None without messages.
 
-    `beside`: bytes of queues and index for each byte of log.
+    `derived_ratio`: bytes of queues and index for each byte of log.
     """
 
     rate: GrowthRate | None
     rates: tuple[GrowthRate, ...]
-    beside: float
+    derived_ratio: float
     retention: Retention
     file_systems: tuple[FileSystem, ...]
 
@@ -182,7 +182,7 @@ class Forecast:
         return {
             "rate": None if self.rate is None else self.rate.to_json(),
             "rates": [r.to_json() for r in self.rates],
-            "queuesAndIndexShare": self.beside,
+            "queuesAndIndexShare": self.derived_ratio,
             "retention": self.retention.to_json(),
             "fileSystems": [f.to_json() for f in self.file_systems],
         }
@@ -211,7 +211,7 @@ def forecast(
     files: StoreFiles,
     rates: Sequence[GrowthRate],
     counting: GrowthRate | None,
-    beside: float,
+    derived_ratio: float,
     now: int | None,
 ) -> Forecast:
     """When the store's file systems fill.
@@ -221,7 +221,7 @@ def forecast(
         files: the store.
         rates: all rates, to be told.
         counting: the one that counts.
-        beside: bytes of queues and index for each byte of log.
+        derived_ratio: bytes of queues and index for each byte of log.
         now: as for `rate_of`; without it a forecast is in hours only.
 
     Raises:
@@ -230,8 +230,8 @@ def forecast(
     known = counting is None or counting.enough
     per_hour = counting.per_hour if counting is not None and known else 0
     retention = _retention(files.config, per_hour)
-    systems = _file_systems(disk, files, retention, per_hour, beside, now, known=known)
-    return Forecast(counting, tuple(rates), beside, retention, systems)
+    systems = _file_systems(disk, files, retention, per_hour, derived_ratio, now, known=known)
+    return Forecast(counting, tuple(rates), derived_ratio, retention, systems)
 
 
 def _retention(config: StoreConfig, per_hour: int) -> Retention:
@@ -256,7 +256,14 @@ def longest_wait(hours: Iterable[int]) -> int | None:
 
 
 def _file_systems(
-    disk: Disk, files: StoreFiles, retention: Retention, per_hour: int, beside: float, now: int | None, *, known: bool
+    disk: Disk,
+    files: StoreFiles,
+    retention: Retention,
+    per_hour: int,
+    derived_ratio: float,
+    now: int | None,
+    *,
+    known: bool,
 ) -> tuple[FileSystem, ...]:
     """New segments go to the log's paths in turn, queues and index to the root."""
     writable = [path for path in map(os.fspath, files.config.commit_log_paths) if disk.exists(path)] or [files.root]
@@ -270,18 +277,18 @@ def _file_systems(
     for segment in files.log:
         device = devices[os.path.dirname(segment.path)]
         segments[device] = segments.get(device, 0) + segment.size
-    found = []
+    file_systems = []
     for device, paths in by_device.items():
         share = sum(path in paths for path in writable) / len(writable)
         if files.root in paths:
-            share += beside
+            share += derived_ratio
         usage, ratio = disk.usage(paths[0]), disk.disk_used_ratio(paths[0])
         steady = None
         if retention.steady is not None:
             growth = (retention.steady - sum(s.size for s in files.log)) * share
             steady = max(0.0, (usage.used + growth) / max(1, usage.used + usage.usable))
         levels = _levels(files.config)
-        found.append(
+        file_systems.append(
             FileSystem(
                 tuple(paths),
                 usage,
@@ -292,7 +299,7 @@ def _file_systems(
                 tuple(_threshold(p, does, usage, per_hour * share, steady, now, known=known) for p, does in levels),
             )
         )
-    return tuple(found)
+    return tuple(file_systems)
 
 
 def _levels(config: StoreConfig) -> list[tuple[float, str]]:
@@ -312,8 +319,8 @@ def _levels(config: StoreConfig) -> list[tuple[float, str]]:
 
 def _percent(ratio: float) -> float:
     """A whole number where it is one."""
-    found = round(ratio * 100, 6)
-    return int(found) if found == int(found) else found
+    percent = round(ratio * 100, 6)
+    return int(percent) if percent == int(percent) else percent
 
 
 def _threshold(

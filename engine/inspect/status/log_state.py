@@ -92,36 +92,36 @@ def log_state(log: ClosedLog, files: StoreFiles, last: tuple[int, int], *, live:
         last: physical offset and size of the newest message that a queue has, (−1, 0) when none has any.
         live: a process has the store: what is no record at its end may be one in a moment.
     """
-    found = LogState(files=len(files.log), size=sum(s.size for s in files.log))
+    state = LogState(files=len(files.log), size=sum(s.size for s in files.log))
     if not files.log:
-        return found
-    found.min_offset = files.log[0].offset
-    found.missing = files.log[-1].end - files.log[0].offset - found.size
+        return state
+    state.min_offset = files.log[0].offset
+    state.missing = files.log[-1].end - files.log[0].offset - state.size
     scanner = Scanner(log, max_message_size=files.config.max_message_size)
     newest = last[0] + last[1]
     start = _where_to_look(log, scanner, files, newest)
-    found.max_offset = start
+    state.max_offset = start
     at = last[0]
     held: list[Damage] = []
     for event in scanner.scan(start, resume=True):
         if isinstance(event, RecordBatch):
-            _take(found, event, newest)
+            _take(state, event, newest)
             at = event.offset(len(event) - 1)
         if isinstance(event, RecordBatch | Blank) and held:
-            found.damage = found.damage or (held[0].offset, held[0].reason.value)
-            found.inside = True
+            state.damage = state.damage or (held[0].offset, held[0].reason.value)
+            state.inside = True
             held = []
         if isinstance(event, Damage):
             held.append(event)
     for bad in judge_tail(log, held, live):
-        found.damage = found.damage or (bad.offset, bad.reason)
+        state.damage = state.damage or (bad.offset, bad.reason)
     near = Scanner(log, max_message_size=files.config.max_message_size, window=_WINDOW)
-    first = near.find_sound(found.min_offset, found.max_offset)
-    found.oldest = None if first is None else _place(log, near, first)
-    found.newest = _place(log, near, at) if at >= 0 else None
-    found.min_timestamp = store_time_at(log, found.min_offset) or (found.oldest.timestamp if found.oldest else 0)
-    found.max_timestamp = store_time_at(log, at) if at >= 0 else 0
-    return found
+    first = near.find_sound(state.min_offset, state.max_offset)
+    state.oldest = None if first is None else _place(log, near, first)
+    state.newest = _place(log, near, at) if at >= 0 else None
+    state.min_timestamp = store_time_at(log, state.min_offset) or (state.oldest.timestamp if state.oldest else 0)
+    state.max_timestamp = store_time_at(log, at) if at >= 0 else 0
+    return state
 
 
 def _where_to_look(log: ClosedLog, scanner: Scanner, files: StoreFiles, newest: int) -> int:
@@ -136,11 +136,11 @@ def _where_to_look(log: ClosedLog, scanner: Scanner, files: StoreFiles, newest: 
     return newest if not any(head[:BLANK_SIZE]) or isinstance(first, Blank) else segment.offset
 
 
-def _take(found: LogState, batch: RecordBatch, newest: int) -> None:
-    found.max_offset = batch.end
+def _take(state: LogState, batch: RecordBatch, newest: int) -> None:
+    state.max_offset = batch.end
     behind = (batch.offsets() >= newest) & batch.consumable()
-    found.behind += int(behind.sum())
-    found.behind_bytes += int(batch.sizes()[behind].sum())
+    state.behind += int(behind.sum())
+    state.behind_bytes += int(batch.sizes()[behind].sum())
 
 
 def _place(log: ClosedLog, scanner: Scanner, offset: int) -> MessagePlace | None:

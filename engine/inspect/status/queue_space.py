@@ -85,12 +85,12 @@ def measure(rows: QueueRows, end: int, starts: NDArray[np.int64], cuts: Sequence
     import numpy as np
 
     gone = int(starts[0])
-    found = QueueSpace(end, end, np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64))
+    space = QueueSpace(end, end, np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64))
     blocks = _whole(rows, rows.first, end)
     if end - rows.first > most_rows:
-        found.estimated = True
-        found.min_offset = first_at(rows, end, gone)
-        blocks = _spread(rows, found.min_offset, end)
+        space.estimated = True
+        space.min_offset = first_at(rows, end, gone)
+        blocks = _spread(rows, space.min_offset, end)
     before, last = 0, -1
     at_cut: dict[int, int] = dict.fromkeys(cuts, 0)
     for first, many, block in blocks:
@@ -98,23 +98,23 @@ def measure(rows: QueueRows, end: int, starts: NDArray[np.int64], cuts: Sequence
         physical = block["physical_offset"].astype(np.int64)
         place = np.searchsorted(starts, physical, side="right") - 1
         kept = is_real(block) & (place >= 0)
-        if not found.estimated and found.min_offset == end and kept.any():
-            found.min_offset = first + int(np.flatnonzero(kept)[0])
+        if not space.estimated and space.min_offset == end and kept.any():
+            space.min_offset = first + int(np.flatnonzero(kept)[0])
         kept &= np.diff(physical, prepend=last) != 0
         last = int(physical[-1]) if len(physical) else last
         share = many / len(block)
         size[~kept] = 0
         counts = np.bincount(place[kept], minlength=len(starts))
-        found.messages += np.rint(counts * share).astype(np.int64)
-        found.sizes += np.rint(np.bincount(place[kept], size[kept], len(starts)) * share).astype(np.int64)
+        space.messages += np.rint(counts * share).astype(np.int64)
+        space.sizes += np.rint(np.bincount(place[kept], size[kept], len(starts)) * share).astype(np.int64)
         for cut in cuts:
             if first < cut < first + many:
                 at_cut[cut] = before + round(int(size[: round((cut - first) / share)].sum()) * share)
             elif cut >= first + many:
                 at_cut[cut] = before + round(int(size.sum()) * share)
         before += round(int(size.sum()) * share)
-    found.behind = {cut: before - size for cut, size in at_cut.items()}
-    return found
+    space.behind = {cut: before - size for cut, size in at_cut.items()}
+    return space
 
 
 def _whole(rows: QueueRows, start: int, end: int) -> Iterator[tuple[int, int, NDArray[np.void]]]:

@@ -111,20 +111,20 @@ def hours_of(clock: LogClock | None, segments: Sequence[Segment], oldest: int, n
         oldest, newest: store times (ms) of the log's first and last message.
         most: how many hours are told apart.
     """
-    found = [Hour(OLDER, 0 if clock is None else clock.start)]
+    hours = [Hour(OLDER, 0 if clock is None else clock.start)]
     if clock is None or newest <= 0:
-        return found
+        return hours
     last = newest // HOUR_MS
     first = max(last - most + 1, max(oldest, 0) // HOUR_MS)
     for number in range(first, last + 1):
         start = number * HOUR_MS
         # The log's first record is of this hour, too, when nothing older is there.
         place = clock.start if number == first and start <= oldest else clock.offset_of(start)
-        found.append(Hour(start, max(place, found[-1].offset)))
-    ends = [hour.offset for hour in found[1:]] + [clock.end]
-    for hour, end in zip(found, ends, strict=True):
+        hours.append(Hour(start, max(place, hours[-1].offset)))
+    ends = [hour.offset for hour in hours[1:]] + [clock.end]
+    for hour, end in zip(hours, ends, strict=True):
         hour.size = covered(segments, hour.offset, end)
-    return found
+    return hours
 
 
 def covered(segments: Sequence[Segment], start: int, end: int) -> int:

@@ -274,15 +274,15 @@ def status(
         for group in unread.groups.values():
             group.oldest_timestamp = store_time_at(log, group.oldest) if group.oldest >= 0 else 0
     units = sum(t.messages for t in space.topics.values())
-    beside = (units * UNIT_SIZE + entries * ENTRY_SIZE) / max(1, ends.max_offset - max(0, ends.min_offset))
+    derived_ratio = (units * UNIT_SIZE + entries * ENTRY_SIZE) / max(1, ends.max_offset - max(0, ends.min_offset))
     usage_at = next((os.fspath(p) for p in files.config.commit_log_paths if disk.exists(os.fspath(p))), files.root)
     usage = disk.usage(usage_at)
     who = f"process {holder.pid}" if holder is not None and holder.pid else "another process"
-    told = findings.result()
-    if any(f.code in _ABSENT for f in told):  # a queue's minimum is that of the files which are there
-        told = tuple(f for f in told if f.code != "consumer-below")
-    state, what = _state(files, holder, told)
-    following = next_step.of_findings(files.config, told, everything=False, live=holder is not None)
+    reported = findings.result()
+    if any(f.code in _ABSENT for f in reported):  # a queue's minimum is that of the files which are there
+        reported = tuple(f for f in reported if f.code != "consumer-below")
+    state, what = _state(files, holder, reported)
+    following = next_step.of_findings(files.config, reported, everything=False, live=holder is not None)
     return StoreStatus(
         files=named,
         state=state,
@@ -297,9 +297,9 @@ def status(
         topics=space.by_size(),
         hours=space.hours,
         estimated=space.estimated,
-        forecast=forecast(disk, files, rates[1:], rates[0] if rates else None, beside, writing),
+        forecast=forecast(disk, files, rates[1:], rates[0] if rates else None, derived_ratio, writing),
         unread=unread,
-        findings=next_step.advised(files.config, told, following),
+        findings=next_step.advised(files.config, reported, following),
         next=None if state is StoreCondition.EMPTY else following,
         index_entries=entries,
         index_timestamp=index_timestamp,
@@ -320,13 +320,13 @@ class _Steps:
             self._progress(self._done, self._total)
 
 
-def _state(files: StoreFiles, holder: Holder | None, told: tuple[Finding, ...]) -> tuple[StoreCondition, str]:
+def _state(files: StoreFiles, holder: Holder | None, reported: tuple[Finding, ...]) -> tuple[StoreCondition, str]:
     """The state, and what is wrong with the files of a store that no process has."""
     if holder is not None:
         return (StoreCondition.RUNNING if files.abort else StoreCondition.LOCKED), ""
-    if any(one.code == "log-missing" for one in told):
+    if any(one.code == "log-missing" for one in reported):
         return StoreCondition.LOG_MISSING, ""
-    wrong = [one for one in told if one.code in _DAMAGE]
+    wrong = [one for one in reported if one.code in _DAMAGE]
     if wrong:
         more = f"; and {len(wrong) - 1} more (listed below)" if len(wrong) > 1 else ""
         return StoreCondition.DAMAGED, f"{wrong[0].where}: {wrong[0].message}{more}"
@@ -350,16 +350,16 @@ def _ends(disk: Disk, files: StoreFiles, steps: _Steps) -> tuple[list[tuple[Queu
 
     That of the newest that the log can hold: where its last segments are lost, its end is looked for near their begin.
     """
-    found: list[tuple[QueueRows, int]] = []
+    ends: list[tuple[QueueRows, int]] = []
     newest = (-1, 0)
     log_end = files.log[-1].held_end if files.log else 0
     for queue in files.queues:
         rows = QueueRows(disk, queue)
         end = last_row(rows)
-        found.append((rows, end))
+        ends.append((rows, end))
         newest = max(newest, last_within(rows, end, log_end))
         steps.done()
-    return found, newest
+    return ends, newest
 
 
 def _index(disk: Disk, files: StoreFiles) -> tuple[int, int]:

@@ -133,23 +133,23 @@ class UnreadCount:
         # A message that fails is sent to %RETRY%<group>, which that group subscribes to by itself.
         of_name = queue.topic.removeprefix(names.RETRY_PREFIX) if queue.topic.startswith(names.RETRY_PREFIX) else None
         for group in sorted(self._readers.get(queue.topic, set()) | ({of_name} if of_name else set())):
-            found = self._group(group, queue.topic)
+            lag = self._group(group, queue.topic)
             offset = offsets.get(group)
             line = QueueUnread(queue.queue_id, offset, low, high)
             if offset is None:
-                found.queues.append(line)
-                found.unknown += high - low
+                lag.queues.append(line)
+                lag.unknown += high - low
                 continue
             self._judge(group, queue, offset, low, high)
             if line.messages:
                 at = max(offset, low)
                 first = int(rows.read(at, at + 1)["physical_offset"][0])
                 line = replace(line, size=space.behind[offset], oldest=first)
-                found.messages += line.messages
-                found.size += line.size
-                found.estimated |= space.estimated
-                found.oldest = first if found.oldest < 0 else min(found.oldest, first)
-            found.queues.append(line)
+                lag.messages += line.messages
+                lag.size += line.size
+                lag.estimated |= space.estimated
+                lag.oldest = first if lag.oldest < 0 else min(lag.oldest, first)
+            lag.queues.append(line)
 
     def finish(self, hides: Callable[[str], bool]) -> None:
         """Name the offsets of queues that are not there. `hides`: tells topics whose queues are not read."""
@@ -230,32 +230,34 @@ def unread_of(disk: Disk, files: ConfigFiles, config: StoreConfig, root: str, fi
     Raises:
         StorageError: the system can't read it.
     """
-    found = UnreadCount(findings)
-    name = found.name = offsets_file(config, files.present or ())
-    found.source = files.sources.get(name)
-    if found.source is not None:
-        found.written = disk.stat(os.path.join(directory_of(root), found.source)).mtime_ns // 1_000_000
+    unread = UnreadCount(findings)
+    name = unread.name = offsets_file(config, files.present or ())
+    unread.source = files.sources.get(name)
+    if unread.source is not None:
+        unread.written = disk.stat(os.path.join(directory_of(root), unread.source)).mtime_ns // 1_000_000
     place = f"{names.CONFIG}/{name}"
     for key, table in files.table(name).items():
-        _take(found, key, table, place, findings)
+        _take(unread, key, table, place, findings)
     for key, offset in files.tables.get(name, {}).get(LMQ_TABLE, {}).items():
-        _take(found, key, {"0": offset}, place, findings)
+        _take(unread, key, {"0": offset}, place, findings)
     for level, offset in numbers(f"{names.CONFIG}/{DELAYS}", "offsetTable", files.table(DELAYS), findings):
         if level > 0:
-            found.take(names.SCHEDULE_TOPIC, DELIVERY, {str(queue_of_level(level)): offset}, f"{names.CONFIG}/{DELAYS}")
+            unread.take(
+                names.SCHEDULE_TOPIC, DELIVERY, {str(queue_of_level(level)): offset}, f"{names.CONFIG}/{DELAYS}"
+            )
         else:
             findings.add("delay-range", DELAYS, f"{names.CONFIG}/{DELAYS}", f"level {level} does not exist")
-    found.without = sorted(files.table(GROUPS).keys() - found.readers() - _BROKERS_OWN)
-    found.without = [group for group in found.without if not group.startswith(_SYSTEM_GROUP)]
-    return found
+    unread.without = sorted(files.table(GROUPS).keys() - unread.readers() - _BROKERS_OWN)
+    unread.without = [group for group in unread.without if not group.startswith(_SYSTEM_GROUP)]
+    return unread
 
 
-def _take(found: UnreadCount, key: str, table: object, place: str, findings: Findings) -> None:
+def _take(unread: UnreadCount, key: str, table: object, place: str, findings: Findings) -> None:
     topic, separator, group = key.partition("@")
     if not separator or not topic or not group or "@" in group:
         findings.add("config-value", place, place, f"{key!r} is not topic@group")
         return
-    found.take(topic, group, table, place)
+    unread.take(topic, group, table, place)
 
 
 def _key(group: str, queue: TopicQueue) -> str:

@@ -118,10 +118,10 @@ def parse(data: bytes) -> ConfigText:
         value = fastjson.loads(text, twice.append)
         return ConfigText(ConfigFileState.SOUND, value, odd=(lenient.TWICE,) if twice else ())
     except FormatError as error:
-        found = lenient.read(text)
-        if found.broken is None:
-            return ConfigText(ConfigFileState.SOUND, found.value, odd=found.odd)
-        return ConfigText(ConfigFileState.BROKEN, found.value, error.message, found.odd)
+        parsed = lenient.read(text)
+        if parsed.broken is None:
+            return ConfigText(ConfigFileState.SOUND, parsed.value, odd=parsed.odd)
+        return ConfigText(ConfigFileState.BROKEN, parsed.value, error.message, parsed.odd)
 
 
 def read_table(disk: Disk, directory: str, name: str, *, backup: bool = False) -> ConfigTable:
@@ -178,21 +178,21 @@ class ConfigDump:
 
     def to_json(self) -> dict[str, Any]:
         """One line of `dump config`."""
-        found: dict[str, Any] = {"file": self.name, "source": self.source}
+        row: dict[str, Any] = {"file": self.name, "source": self.source}
         if self.source is not None:
-            found["value"] = self.value
+            row["value"] = self.value
         if self.problem is not None:
-            found["problem"] = self.problem
-        return found
+            row["problem"] = self.problem
+        return row
 
 
 def read_config(disk: Disk, root: str, name: str) -> ConfigDump:
     """One file of config/, with the .bak where it is broken or missing. Raises StorageError."""
     directory = directory_of(root)
-    found = read_text(disk, directory, name)
-    if found.state is ConfigFileState.SOUND:
-        return ConfigDump(name, name, found.value)
+    file = read_text(disk, directory, name)
+    if file.state is ConfigFileState.SOUND:
+        return ConfigDump(name, name, file.value)
     also = read_text(disk, directory, name + BACKUP)
     if also.state is ConfigFileState.SOUND:
-        return ConfigDump(name, name + BACKUP, also.value, found.problem)
-    return ConfigDump(name, None, None, f"{found.problem}; {name}{BACKUP}: {also.problem}")
+        return ConfigDump(name, name + BACKUP, also.value, file.problem)
+    return ConfigDump(name, None, None, f"{file.problem}; {name}{BACKUP}: {also.problem}")

@@ -125,71 +125,71 @@ class Shape:
 
 def judge(name: str, value: Any) -> Shape:
     """Read the tables of the file `name`. Entries that Apache can't read are left out and told; numbers are numbers."""
-    found = Shape({key: {} for key in TABLES[name]})
+    shape = Shape({key: {} for key in TABLES[name]})
     if value is None or value == []:  # fastjson makes null of both: nothing is loaded, and that is no error
-        return found
+        return shape
     if not isinstance(value, dict):
-        found.fault("not a JSON object")
-        found.whole = False
-        return found
+        shape.fault("not a JSON object")
+        shape.whole = False
+        return shape
     if name in (TOPICS, GROUPS):
-        _bean(found, VERSION, value.get(VERSION), _VERSION, absent=True)
+        _bean(shape, VERSION, value.get(VERSION), _VERSION, absent=True)
     for key in TABLES[name]:
         table = value.get(key, {})
         if not isinstance(table, dict):
-            found.fault(f"{key} is not a JSON object")
-            found.whole = False
+            shape.fault(f"{key} is not a JSON object")
+            shape.whole = False
             continue
-        _table(found, name, key, table)
-    return found
+        _table(shape, name, key, table)
+    return shape
 
 
-def _table(found: Shape, name: str, key: str, table: dict[str, Any]) -> None:
-    out = found.tables[key]
+def _table(shape: Shape, name: str, key: str, table: dict[str, Any]) -> None:
+    out = shape.tables[key]
     if name in (TOPICS, GROUPS):
         rules = _TOPIC if name == TOPICS else _GROUP
-        for entry, said in table.items():
-            kept = _bean(found, entry, said, rules)
+        for entry, value in table.items():
+            kept = _bean(shape, entry, value, rules)
             if kept is not None:
                 out[entry] = kept
     elif name == DELAYS or key == LMQ_TABLE:
-        out.update(_longs(found, key, table, numbered=name == DELAYS))
+        out.update(_longs(shape, key, table, numbered=name == DELAYS))
     elif name == FILTERS:
-        for entry, said in table.items():
-            if isinstance(said, dict):
-                out[entry] = said
+        for entry, value in table.items():
+            if isinstance(value, dict):
+                out[entry] = value
             else:
-                found.fault(f"{entry}: {_shown(said)}")
+                shape.fault(f"{entry}: {_shown(value)}")
     else:
-        for entry, said in table.items():
-            if isinstance(said, dict):
-                out[entry] = _longs(found, entry, said, numbered=True)
+        for entry, value in table.items():
+            if isinstance(value, dict):
+                out[entry] = _longs(shape, entry, value, numbered=True)
             else:
-                found.fault(f"{entry}: {_shown(said)}")
+                shape.fault(f"{entry}: {_shown(value)}")
 
 
 def _bean(
-    found: Shape, entry: str, said: Any, rules: dict[str, _Judge], *, absent: bool = False
+    shape: Shape, entry: str, bean: Any, rules: dict[str, _Judge], *, absent: bool = False
 ) -> dict[str, Any] | None:
     """An object of known fields; what it holds beside them stays."""
-    if said is None and absent:
+    if bean is None and absent:
         return None
-    if not isinstance(said, dict):
-        found.fault(f"{entry}: {_shown(said)}")
+    if not isinstance(bean, dict):
+        shape.fault(f"{entry}: {_shown(bean)}")
         return None
-    kept = dict(said)
+    kept = dict(bean)
     for name, is_right in rules.items():
         if name in kept and not is_right(kept[name]):
-            found.fault(f"{entry}: {name}: {_shown(kept.pop(name))}")
+            shape.fault(f"{entry}: {name}: {_shown(kept.pop(name))}")
     return kept
 
 
-def _longs(found: Shape, entry: str, table: dict[str, Any], *, numbered: bool) -> dict[str, int]:
+def _longs(shape: Shape, entry: str, table: dict[str, Any], *, numbered: bool) -> dict[str, int]:
     out: dict[str, int] = {}
     for key, value in table.items():
         number = as_long(value)
         if number is None or (numbered and as_int(key) is None):
-            found.fault(f"{entry}: {key}: {_shown(value)}")
+            shape.fault(f"{entry}: {key}: {_shown(value)}")
         else:
             out[str(as_int(key)) if numbered else key] = number
     return out

@@ -99,13 +99,13 @@ def read_consumers(
 
 
 def _table(disk: Disk, root: str, name: str, problems: list[str]) -> dict[str, Any]:
-    found = read_config(disk, root, name)
-    if found.problem is not None and found.problem.partition(";")[0] != NO_FILE:
-        problems.append(f"config/{name}: {found.problem}" + (f" (read {found.source})" if found.source else ""))
-    table = found.value.get("offsetTable") if isinstance(found.value, dict) else None
+    file = read_config(disk, root, name)
+    if file.problem is not None and file.problem.partition(";")[0] != NO_FILE:
+        problems.append(f"config/{name}: {file.problem}" + (f" (read {file.source})" if file.source else ""))
+    table = file.value.get("offsetTable") if isinstance(file.value, dict) else None
     return table if isinstance(table, dict) else {}
 
 
 def _number(value: Any) -> int:
-    found = as_long(value)
-    return -1 if found is None else found
+    number = as_long(value)
+    return -1 if number is None else number

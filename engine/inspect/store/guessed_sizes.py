@@ -19,7 +19,7 @@ def guessed_sizes(files: StoreFiles, *, queues: bool, index: bool) -> list[str]:
     if queues and "mapped_file_size_consume_queue" not in given and not any(q.files for q in files.queues):
         size = files.config.mapped_file_size_consume_queue
         out.append(f"queue file size unknown: new files get Apache's default, {size} bytes" + _GIVE_IT)
-    if index and "max_index_num" not in given and not any(found.whole for found in files.index):
+    if index and "max_index_num" not in given and not any(index_file.whole for index_file in files.index):
         size = files.index_layout.file_size
         out.append(f"index file size unknown: new files get Apache's default, {size} bytes" + _GIVE_IT)
     return out

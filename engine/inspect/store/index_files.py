@@ -79,19 +79,19 @@ class IndexFiles:
         kept: list[KeptIndexFile] = []
         present = [f for f in self._files.index if self._is_whole(f)]
         size = self._layout.file_size
-        for i, found in enumerate(present):
-            with ClosedIndexFile(self._disk, found.path, self._layout) as file:
+        for i, name in enumerate(present):
+            with ClosedIndexFile(self._disk, name.path, self._layout) as file:
                 header = file.header
                 check = self._check(file, header, small=(len(present) - i) * size <= VERIFIED_ANYWAY)
                 last = i == len(present) - 1
                 if check.fault is not None:
-                    self.findings.append(f"index/{found.name}: {check.fault.value}")
+                    self.findings.append(f"index/{name.name}: {check.fault.value}")
                 # A header whose fields are wrong can't be told right ones from: that file is made anew as a whole.
                 lost = check.sound == 0 or check.fault is IndexFault.HEADER or (check.entry is not None and not last)
                 if check.fault is not None and lost:
-                    self.removed.append(found.name)
+                    self.removed.append(name.name)
                     continue
-                kept.append(_keep(file, found, header, check))
+                kept.append(_keep(file, name, header, check))
         return self._in_order(kept)
 
     def verify(self, kept: KeptIndexFile) -> bool:
@@ -104,11 +104,11 @@ class IndexFiles:
         self.removed.append(kept.name)
         self.findings.append(f"index/{kept.name}: {why}")
 
-    def _is_whole(self, found: IndexName) -> bool:
-        if not found.whole:
-            self.findings.append(f"index/{found.name}: {found.size} bytes instead of {self._layout.file_size}")
-            self.removed.append(found.name)
-        return found.whole
+    def _is_whole(self, name: IndexName) -> bool:
+        if not name.whole:
+            self.findings.append(f"index/{name.name}: {name.size} bytes instead of {self._layout.file_size}")
+            self.removed.append(name.name)
+        return name.whole
 
     def _check(self, file: ClosedIndexFile, header: IndexHeader, *, small: bool) -> IndexCheck:
         """All of a file that a crash may have torn, or that costs little; of the others what a glance tells."""
@@ -161,19 +161,19 @@ def _longest(files: list[KeptIndexFile]) -> list[KeptIndexFile]:
         before = max((j for j in range(i) if one.begin >= files[j].end), key=lambda j: best[j][0], default=None)
         best.append((one.keep + (0 if before is None else best[before][0]), before))
     at: int | None = max(range(len(files)), key=lambda i: best[i][0])
-    found: list[KeptIndexFile] = []
+    longest: list[KeptIndexFile] = []
     while at is not None:
-        found.append(files[at])
+        longest.append(files[at])
         at = best[at][1]
-    return found[::-1]
+    return longest[::-1]
 
 
-def _keep(file: ClosedIndexFile, found: IndexName, header: IndexHeader, check: IndexCheck) -> KeptIndexFile:
+def _keep(file: ClosedIndexFile, name: IndexName, header: IndexHeader, check: IndexCheck) -> KeptIndexFile:
     count = check.sound
     begin = int(file.entries(1, 1)[0]["physical_offset"]) if count else header.begin_phy_offset
     end = int(file.entries(count, 1)[0]["physical_offset"]) if count else header.end_phy_offset
     rewind = check.fault is not None
-    return KeptIndexFile(found.name, found.path, file.entry_count, count, begin, end, header.end_timestamp, rewind)
+    return KeptIndexFile(name.name, name.path, file.entry_count, count, begin, end, header.end_timestamp, rewind)
 
 
 def entries_before(file: ClosedIndexFile, count: int, log_end: int) -> int:

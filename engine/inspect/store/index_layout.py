@@ -41,19 +41,19 @@ def infer_index_layout(disk: Disk, entries: Sequence[Entry]) -> IndexLayout | No
     length that they prove; then a file that was cut; last a length at the default ratio that nothing disproves.
     """
     sizes = [size for size, _ in Counter(entry.size for entry in entries if entry.size).most_common()]
-    usual = {size: found for size in sizes if (found := _at_ratio(size)) is not None}
+    usual = {size: fitting for size in sizes if (fitting := _at_ratio(size)) is not None}
     for size, layout in usual.items():
         if any(entry.size == size and _proved(disk, entry, [layout]) for entry in entries):
             return layout
     for size in sizes:
         for entry in entries:
-            if entry.size == size and (found := _proved(disk, entry, _splits(size))) is not None:
-                return found
+            if entry.size == size and (fitting := _proved(disk, entry, _splits(size))) is not None:
+                return fitting
     for entry in entries:
         cut = (IndexLayout(slots, slots * RATIO) for slots in range(1, min(entry.size // SLOT_SIZE, MOST_SLOTS)))
-        found = _proved(disk, entry, (layout for layout in cut if layout.file_size > entry.size))
-        if found is not None:
-            return found
+        fitting = _proved(disk, entry, (layout for layout in cut if layout.file_size > entry.size))
+        if fitting is not None:
+            return fitting
     return next(iter(usual.values()), None)
 
 

@@ -102,8 +102,8 @@ class Intervals:
         if len(values) * _FEW < len(self._starts):
             return np.fromiter((value in self for value in values.tolist()), np.bool_, len(values))
         at = np.searchsorted(np.array(self._starts, dtype=np.int64), values, side="right") - 1
-        found: NDArray[np.bool_] = (at >= 0) & (values < np.array(self._ends, dtype=np.int64)[at])
-        return found
+        inside: NDArray[np.bool_] = (at >= 0) & (values < np.array(self._ends, dtype=np.int64)[at])
+        return inside
 
 
 def union(*sets: Intervals) -> Intervals:

@@ -24,9 +24,9 @@ class KeyGroups(NamedTuple):
         """What a key says, for each entry of its group; 0 where the log has no such key."""
         import numpy as np
 
-        found = np.zeros(len(self.derived), dtype=np.int64)
-        found[self.of_keys] = of_keys
-        return found[self.of_entries]
+        groups = np.zeros(len(self.derived), dtype=np.int64)
+        groups[self.of_keys] = of_keys
+        return groups[self.of_entries]
 
 
 def grouped(

@@ -37,8 +37,8 @@ def known_of(done: Sequence[Repair]) -> KnownDamage:
 
     A manifest that can't be read says nothing: at worst the operator is asked, or told, once more.
     """
-    found = KnownDamage(Intervals(), Intervals())
-    for name, known in (("accepted", found.accepted), ("bridged", found.bridged)):
+    damage = KnownDamage(Intervals(), Intervals())
+    for name, known in (("accepted", damage.accepted), ("bridged", damage.bridged)):
         for low, high in stretches(done, name):
             known.add(low, high)
-    return found
+    return damage

@@ -69,8 +69,8 @@ class KnownNames:
     def of(cls, disk: Disk, files: StoreFiles) -> KnownNames:
         """Those of a store; a file of config/ that can't be read names nothing. Raises StorageError."""
         queues: dict[str, set[int]] = {}
-        for found in files.queues:
-            queues.setdefault(found.queue.topic, set()).add(found.queue.queue_id)
+        for queue in files.queues:
+            queues.setdefault(queue.queue.topic, set()).add(queue.queue.queue_id)
         topics = _table(disk, files.root, TOPICS, TOPIC_TABLE)
         offsets = (
             key
@@ -206,9 +206,9 @@ def _spans(ids: list[int]) -> str:
 def _table(disk: Disk, root: str, name: str, key: str) -> dict[str, Any]:
     """A table of a file of config/, or of its .bak where the file can't be read."""
     for one in (name, name + BACKUP):
-        found = read_text(disk, directory_of(root), one)
-        if found.state is ConfigFileState.SOUND:
-            table = found.value.get(key) if isinstance(found.value, dict) else None
+        file = read_text(disk, directory_of(root), one)
+        if file.state is ConfigFileState.SOUND:
+            table = file.value.get(key) if isinstance(file.value, dict) else None
             return table if isinstance(table, dict) else {}
     return {}
 

@@ -177,8 +177,8 @@ class _Planner:
             return Layout(self._files.log, left=self._files.odd, always=always)
         mine = [odd for odd in self._files.odd if self._is_mine(odd)]
         left = [odd for odd in self._files.odd if not self._is_mine(odd)]
-        found = self._look(mine)
-        placed = self._place(found)
+        looked_at = self._look(mine)
+        placed = self._place(looked_at)
         # An empty file at an end of the log is what a crash leaves while a segment is made: it holds nothing.
         held = {file.place or 0 for file in placed if file.size}
         ends = (min(held, default=0), max(held, default=0))
@@ -203,21 +203,21 @@ class _Planner:
             return None
         disk, given = self._disk, "mapped_file_size_commit_log" in self._files.config.given
         entries = [e for path in self._directories if disk.is_dir(path) for e in disk.scandir(path)]
-        told = contradicts(disk, entries, self._size) if given else segment_size(disk, entries)
-        if given and told is not None:
+        inferred = contradicts(disk, entries, self._size) if given else segment_size(disk, entries)
+        if given and inferred is not None:
             return WrongFileSize(
-                f"mappedFileSizeCommitLog is {self._size}, the segments have {told} bytes",
+                f"mappedFileSizeCommitLog is {self._size}, the segments have {inferred} bytes",
                 path=self._files.config.log_directories[0],
                 next_step=bring(
-                    f"set mappedFileSizeCommitLog={told} in the broker.conf that -c names"
+                    f"set mappedFileSizeCommitLog={inferred} in the broker.conf that -c names"
                     + (
                         f"; if {self._size} is right, the files were cut: truncate -s {self._size} restores their size"
-                        if self._size > told
+                        if self._size > inferred
                         else ""
                     )
                 ),
             )
-        if not given and told is None and not self._files.log:
+        if not given and inferred is None and not self._files.log:
             return WrongFileSize(
                 "segment size unknown: all segments were cut",
                 path=self._files.config.log_directories[0],
@@ -232,29 +232,31 @@ class _Planner:
 
     def _look(self, odd: Sequence[OddFile]) -> list[_File]:
         """Every file with what its records say; all of a file is asked where its head does not agree with its name."""
-        found = [_File(s.path, s.size, s.offset, self._head(s.path, s.size)) for s in self._files.log]
-        last = max((file.name or 0 for file in found if not file.look.empty), default=-1)
+        segment_files = [_File(s.path, s.size, s.offset, self._head(s.path, s.size)) for s in self._files.log]
+        last = max((file.name or 0 for file in segment_files if not file.look.empty), default=-1)
         for other in odd:
             name = segment_offset(os.path.basename(other.path))
             head = self._head(other.path, other.size)
-            found.append(_File(other.path, other.size, None if name is None or name % self._size else name, head))
-        for file in found:
+            segment_files.append(
+                _File(other.path, other.size, None if name is None or name % self._size else name, head)
+            )
+        for file in segment_files:
             ahead = file.look.empty and file.size == self._size and (file.name or 0) > last  # made ahead of time
             if not ahead and not 0 < file.look.most == file.look.votes(file.name):
                 file.look = look_across(self._disk, file.path, file.size, self._largest)
-        return found
+        return segment_files
 
     def _head(self, path: str, size: int) -> SegmentLook:
         return look_at_head(self._disk, path, size, self._largest)
 
     # --- placing ----------------------------------------------------------------------------------------------------
 
-    def _place(self, found: list[_File]) -> list[_File]:
+    def _place(self, looked_at: list[_File]) -> list[_File]:
         """The files that make up the log, each at its place."""
         sure: dict[int, list[_File]] = {}
         named: list[_File] = []
-        names = self._names = {file.name for file in found if file.size}
-        for file in found:
+        names = self._names = {file.name for file in looked_at if file.size}
+        for file in looked_at:
             home, own = file.look.home(self._size), file.look.votes(file.name)
             if file.name is not None and self._goes_by_name(file, home, own, names):
                 file.place = file.name
@@ -269,7 +271,7 @@ class _Planner:
                 self._give_up(file, FOREIGN, len(file.look.witnesses))
             else:
                 self._without_records(file)
-        self._last = max((f.place or 0 for f in found if f.place == f.name and f.look.witnesses), default=-1)
+        self._last = max((f.place or 0 for f in looked_at if f.place == f.name and f.look.witnesses), default=-1)
         placed = {place: self._contest(claims) for place, claims in sure.items()}
         for file in [*named, *self._back]:
             assert file.place is not None
@@ -288,7 +290,7 @@ class _Planner:
         """Files for holes of the log, and for what the queues' units point at, out of directories that rsync left."""
         taken = {file.place or 0 for file in placed if file.size}
         low, high = min(taken, default=0), max(taken, default=0)
-        found: list[_File] = []
+        taken_out: list[_File] = []
         for odd in left:
             directory = os.path.dirname(odd.path)
             if not (odd.movable and directory in self._directories and left_by_rsync(os.path.basename(odd.path))):
@@ -302,8 +304,8 @@ class _Planner:
                     continue
                 if low < home < high or self._belonging.judge(home, look.witnesses) > 0:
                     taken.add(home)
-                    found.append(_File(entry.path, entry.size, None, look, home, directory))
-        return found
+                    taken_out.append(_File(entry.path, entry.size, None, look, home, directory))
+        return taken_out
 
     def _goes_by_name(self, file: _File, home: int | None, own: int, names: set[int | None]) -> bool:
         """Whether a file lies where its name says, for all that its records say."""
@@ -345,8 +347,10 @@ class _Planner:
                 undecided.append(file)
         for file in undecided:
             assert file.place is not None
-            beside = bool(kept) and min(kept) - self._size <= file.place <= max(kept) + self._size
-            if beside or (kept and file.place in self._names):  # the log had a segment of that name: it changed places
+            adjacent = bool(kept) and min(kept) - self._size <= file.place <= max(kept) + self._size
+            if adjacent or (
+                kept and file.place in self._names
+            ):  # the log had a segment of that name: it changed places
                 kept.add(file.place)
                 out.append(file)
             else:
@@ -489,7 +493,7 @@ class _Planner:
             return f"{records} {odd.why}: the file goes to quarantine/; {command} {reads}"
         records = next((n for file, _, n in self._given_up if file.path == odd.path), 0)
         counted = f" (at least {records})" if records else ""
-        return f"{odd.said}{counted}: the file goes to quarantine/"
+        return f"{odd.description}{counted}: the file goes to quarantine/"
 
     def _has_data(self, segment: Segment, end: int) -> bool:
         """Whether a file holds anything but zeros behind the segment's size."""

@@ -60,14 +60,14 @@ class LogClock:
         if behind == 0:
             return self.start if self._times else self.end
         low = self._offsets[behind - 1]
-        found = high = self._offsets[behind] if behind < len(self._offsets) else self.end
+        offset = high = self._offsets[behind] if behind < len(self._offsets) else self.end
         while high - low > _NEAR:
             middle = (low + high) // 2
             record = self._scanner.find_sound(middle, high)
             stored = 0 if record is None else store_time_at(self._log, record)
             if record is None or stored >= time:
                 high = middle
-                found = found if record is None else record
+                offset = offset if record is None else record
             else:
                 low = record
         for event in self._scanner.scan(low, high, resume=True):
@@ -75,7 +75,7 @@ class LogClock:
                 for i, row in enumerate(event.rows):
                     if row.store_timestamp >= time:
                         return event.offset(i)
-        return found
+        return offset
 
 
 def store_time_at(log: LogSource, offset: int) -> int:

@@ -27,14 +27,14 @@ class Losses:
     Args:
         log: as it will be.
         end: physical offset of its end, or behind it: what no record follows is not counted.
-        told: stretches (physical) that are known to be lost: damage, gaps, and what repairs bridged or went on behind.
+        known: ranges (physical) that are known to be lost: damage, gaps, and what repairs bridged or accepted.
         max_message_size: setting maxMessageSize (bytes).
     """
 
-    def __init__(self, log: LogSource, end: int, told: Intervals, max_message_size: int) -> None:
+    def __init__(self, log: LogSource, end: int, known: Intervals, max_message_size: int) -> None:
         self._log = log
         self._end = end
-        self._lost = union(told)
+        self._lost = union(known)
         self._scanner = Scanner(log, check_crc=False, max_message_size=max_message_size)
         self._seen = end  # the log was looked at from here on
 
@@ -62,8 +62,8 @@ class Losses:
 
     def is_inert(self, offset: int) -> bool:
         """Whether the record at a physical offset is an inert one."""
-        found = next(iter(self._scanner.scan(offset, offset + 1)), None)
-        return isinstance(found, RecordBatch) and inert_in(found.first(1)) == [0]
+        event = next(iter(self._scanner.scan(offset, offset + 1)), None)
+        return isinstance(event, RecordBatch) and inert_in(event.first(1)) == [0]
 
     def _held(self, behind: int) -> int:
         return self._lost.overlap(behind, self._end) // MIN_RECORD_SIZE

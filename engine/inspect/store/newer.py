@@ -149,41 +149,41 @@ def newer_parts(
         StorageError: a directory can't be read.
     """
     present = {entry.name for entry in entries}
-    found: list[NewerPart] = []
+    parts: list[NewerPart] = []
     looked = None if only_topics else names.CONSUMEQUEUE
     for name in sorted(n for n in present if n.startswith("consumequeue_r") or n == looked):
         sign = _rocksdb_sign(disk, os.path.join(root, name))
         if sign:
-            found.append(NewerPart(ROCKSDB_QUEUES, f"{name}/{sign}"))
+            parts.append(NewerPart(ROCKSDB_QUEUES, f"{name}/{sign}"))
             break
-    if not found and "rocksdb" in config.other.get("storeType", "").lower():
-        found.append(NewerPart(ROCKSDB_QUEUES, f"storeType={config.other['storeType']}"))
+    if not parts and "rocksdb" in config.other.get("storeType", "").lower():
+        parts.append(NewerPart(ROCKSDB_QUEUES, f"storeType={config.other['storeType']}"))
     batch = _directories(disk, os.path.join(root, "batchconsumequeue"))
     if batch:
-        found.append(NewerPart(BATCH_QUEUES, "batchconsumequeue/"))
-    found += _tiered(disk, config, root)
+        parts.append(NewerPart(BATCH_QUEUES, "batchconsumequeue/"))
+    parts += _tiered(disk, config, root)
     if _directories(disk, os.path.join(root, "compaction", "compactionLog")) or _directories(
         disk, os.path.join(root, "compaction", "compactionCq")
     ):
-        found.append(NewerPart(COMPACTION, "compaction/"))
+        parts.append(NewerPart(COMPACTION, "compaction/"))
     if "epochFileCheckpoint" in present and _is_filled(disk, os.path.join(root, "epochFileCheckpoint")):
-        found.append(NewerPart(CONTROLLER, "epochFileCheckpoint"))
+        parts.append(NewerPart(CONTROLLER, "epochFileCheckpoint"))
     if "timerlog" in present and _holds_files(disk, os.path.join(root, "timerlog")):
-        found.append(NewerPart(TIMER, "timerlog/"))
+        parts.append(NewerPart(TIMER, "timerlog/"))
     config_dir = os.path.join(root, names.CONFIG)
     own = [name for name in _CONFIG_DIRECTORIES if _rocksdb_sign(disk, os.path.join(config_dir, name))]
     if own:
-        found.append(NewerPart(ROCKSDB_CONFIG, f"config/{own[0]}/"))
+        parts.append(NewerPart(ROCKSDB_CONFIG, f"config/{own[0]}/"))
     if "rocksdbstore" in present and _has_tables(disk, os.path.join(root, "rocksdbstore")):
-        found.append(NewerPart(ROCKSDB_STORE, "rocksdbstore/"))
+        parts.append(NewerPart(ROCKSDB_STORE, "rocksdbstore/"))
     place = _property_crc(disk, config, log)
     if place:
-        found.append(NewerPart(PROPERTY_CRC, place))
+        parts.append(NewerPart(PROPERTY_CRC, place))
     rest: list[str] = [name for name in ("timerwheel", "rocksdbstore", "compaction") if name in present]
     rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
     rest += [f"config/{name}" for name in _OWN_CONFIG if disk.exists(os.path.join(config_dir, name))]
-    if found or not rest:
-        return Newer(tuple(found), frozenset(batch))
+    if parts or not rest:
+        return Newer(tuple(parts), frozenset(batch))
     return Newer((NewerPart(FILES, rest[0]),), left=tuple(rest))
 
 
@@ -371,16 +371,16 @@ def _record_at(data: bytes, at: int) -> int:
         if magic in MAGICS and BLANK_SIZE < size <= len(data) - at:
             return at
         places = (data.find(magic, at + POSITION_MAGIC + 1) for magic in MAGIC_BYTES)
-        found = min((place for place in places if place >= 0), default=-1)
-        if found < 0:
+        first = min((place for place in places if place >= 0), default=-1)
+        if first < 0:
             return -1
-        at = found - POSITION_MAGIC
+        at = first - POSITION_MAGIC
     return -1
 
 
 def _is_sealed(record: bytes) -> bool:
     """Whether a record ends with the property of its CRC: ten decimal digits, the lowest first."""
-    found = _CRC_PROPERTY.search(record)
-    if found is None:
+    match = _CRC_PROPERTY.search(record)
+    if match is None:
         return False
-    return int(found[1][::-1]) == body_crc(record[: found.start()])
+    return int(match[1][::-1]) == body_crc(record[: match.start()])

@@ -69,7 +69,7 @@ class OddFile:
     copied: bool = False
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """What it is, and what its name tells of where it comes from."""
         return f"{self.why}, left by an interrupted rsync" if left_by_rsync(os.path.basename(self.path)) else self.why
 
@@ -95,9 +95,9 @@ def absent(path: str, what: str) -> OddFile:
     return OddFile(path, 0, what, movable=False, code=ABSENT, hint=hint)
 
 
-def demand_present(found: Iterable[OddFile]) -> None:
+def demand_present(odd_files: Iterable[OddFile]) -> None:
     """Raise DataIsAbsent, for what is planned whatever stands in recovery's way."""
-    error = first_error(found)
+    error = first_error(odd_files)
     if isinstance(error, DataIsAbsent):
         raise error
 
@@ -136,15 +136,15 @@ def listed(odd: OddEntry, *, movable: bool) -> OddFile:
     return OddFile(odd.path, odd.size, why, movable=movable, code=_BY_NAME.get(odd.why, STRAY))
 
 
-def first_error(found: Iterable[OddFile]) -> RStoreError | None:
+def first_error(odd_files: Iterable[OddFile]) -> RStoreError | None:
     """Why nothing may be changed: what is absent first, then what stands in the way."""
-    errors = [error for odd in found if (error := odd.error) is not None]
+    errors = [error for odd in odd_files if (error := odd.error) is not None]
     return min(errors, key=lambda error: not isinstance(error, DataIsAbsent), default=None)
 
 
-def demand_movable(found: Iterable[OddFile]) -> None:
+def demand_movable(odd_files: Iterable[OddFile]) -> None:
     """Raise `first_error`, for a change that plans without recovery."""
-    error = first_error(found)
+    error = first_error(odd_files)
     if error is not None:
         raise error
 
@@ -209,8 +209,8 @@ def moved_by_hand(disk: Disk, root: str, odd: OddFile) -> OddFile:
         return _by_hand(replace(odd, why=f"{odd.why}, where a disk is mounted"), "mount that disk elsewhere")
     if disk.device(os.path.dirname(odd.path)) == disk.device(root):
         return odd
-    found = disk.look(odd.path)
-    if found is not None and found.is_file and not disk.link_of(odd.path):
+    entry = disk.look(odd.path)
+    if entry is not None and entry.is_file and not disk.link_of(odd.path):
         return replace(odd, copied=True)
     return _by_hand(odd, "move it out of the store (it is on another disk than quarantine/)")
 

@@ -28,7 +28,7 @@ def meant_instead(disk: Disk, path: str) -> str | None:
 
     The longest one: a directory may have such a character in its name.
     """
-    fronts = [path, *(path[: found.start()] for found in reversed([*COMMENT.finditer(path)]))]
+    fronts = [path, *(path[: comment.start()] for comment in reversed([*COMMENT.finditer(path)]))]
     plain = next((one for one in map(str.strip, fronts) if one not in ("", path) and disk.is_dir(one)), None)
     if plain is None:
         return None
@@ -74,14 +74,14 @@ def told_of_a_new_store(config: StoreConfig) -> list[str]:
     """A sentence for each path with a blank or a comment that a store was made with: nothing else could be meant."""
     paths = [(ROOT, os.fspath(config.store_path_root_dir))]
     paths += [(key_of(config, path), path) for path in log_settings(config)]
-    said = []
+    notes = []
     for key, path in paths:
         is_typed = _is_typed(config, key)
         slip = _BLANK if path != path.strip() else _COMMENT if COMMENT.search(path) and not is_typed else None
         if slip is not None:
             what = "the store's path" if is_typed else f"{key} in {_file(config)}"
-            said.append(f'{what} has {slip}; a broker uses the directory "{path}", too')
-    return said
+            notes.append(f'{what} has {slip}; a broker uses the directory "{path}", too')
+    return notes
 
 
 def _holds_a_store(disk: Disk, path: str) -> bool:

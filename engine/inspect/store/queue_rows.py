@@ -163,8 +163,8 @@ def is_real(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     size = rows["size"]
     offset = rows["physical_offset"]
     filling = (size == PRE_BLANK_SIZE) & (offset == 0)
-    found: NDArray[np.bool_] = (offset >= 0) & (size > 0) & ~filling
-    return found
+    real: NDArray[np.bool_] = (offset >= 0) & (size > 0) & ~filling
+    return real
 
 
 def first_at(rows: QueueRows, end: int, physical: int) -> int:

@@ -57,16 +57,16 @@ def whole(log: LogSource, start: int, end: int, largest: int, unread: list[int] 
 
 def _up_to_bad_page(log: LogSource, start: int, length: int) -> memoryview:
     """What can be read of `length` bytes from `start` on, up to the first page that can't be."""
-    found = memoryview(b"")
+    readable = memoryview(b"")
     low, high = 0, (start % _PAGE + length - 1) // _PAGE  # pages: that many can be read; that many more can't
     while low < high:
         pages = (low + high + 1) // 2
         try:
-            found = log.read(start, pages * _PAGE - start % _PAGE)
+            readable = log.read(start, pages * _PAGE - start % _PAGE)
             low = pages
         except StorageError:
             high = pages - 1
-    return found
+    return readable
 
 
 def _search(buffer: memoryview, room: int, rows: list[Row], largest: int) -> tuple[int, int]:

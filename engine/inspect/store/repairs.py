@@ -74,21 +74,21 @@ class Repair:
 def repairs(disk: Disk, root: str) -> list[Repair]:
     """Every repair of a store whose manifest can be read, oldest first."""
     base = os.path.join(root, names.SALVAGE)
-    found = [
+    listed = [
         repair
         for entry in (disk.scandir(base) if disk.is_dir(base) else ())
         if entry.is_directory and (repair := _repair(disk, entry.name, entry.path)) is not None
     ]
-    return sorted(found, key=lambda repair: (int(repair.manifest.get("number", 0)), repair.name))
+    return sorted(listed, key=lambda repair: (int(repair.manifest.get("number", 0)), repair.name))
 
 
-def unfinished(found: Iterable[Repair]) -> list[Repair]:
+def unfinished(listed: Iterable[Repair]) -> list[Repair]:
     """Those of a store's repairs (oldest first) that were killed, and that no finished one has gone on from.
 
     A repair of config/ alone goes on from one of its kind only, and so does one of the store.
     """
     out: list[Repair] = []
-    for repair in found:
+    for repair in listed:
         if repair.applied is not None:
             out = [one for one in out if one.is_config != repair.is_config]
         elif not repair.undone:
@@ -96,10 +96,10 @@ def unfinished(found: Iterable[Repair]) -> list[Repair]:
     return out
 
 
-def stretches(found: Iterable[Repair], kind: str) -> list[tuple[int, int]]:
+def stretches(listed: Iterable[Repair], kind: str) -> list[tuple[int, int]]:
     """Stretches of the log (physical offset, end) that manifests name as "accepted" or "bridged"."""
     out: list[tuple[int, int]] = []
-    for repair in found:
+    for repair in listed:
         if not repair.undone:
             try:
                 out += [
@@ -114,15 +114,15 @@ def stretches(found: Iterable[Repair], kind: str) -> list[tuple[int, int]]:
 def listing(disk: Disk, config: StoreConfig, also: Iterable[str] = ()) -> Listing:
     """Every file of log, queues, extension and index, the checkpoint and the abort file; `also`: further paths."""
     root = os.fspath(config.store_path_root_dir)
-    found: Listing = {}
+    files: Listing = {}
     below = [os.path.join(root, name) for name in (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)]
     for directory in dict.fromkeys([*config.log_directories, *below]):
-        _list_into(disk, root, directory, found)
+        _list_into(disk, root, directory, files)
     for name in (names.CHECKPOINT, names.ABORT, *also):
         entry = disk.look(os.path.join(root, name))
         if entry is not None and entry.is_file:
-            found[name] = [entry.size, entry.mtime_ns]
-    return found
+            files[name] = [entry.size, entry.mtime_ns]
+    return files
 
 
 def config_places(pieces: Iterable[dict[str, Any]]) -> list[str]:
@@ -140,19 +140,19 @@ def digest(disk: Disk, path: str, offset: int, length: int) -> str:
 
     The zeros behind it (a gigabyte in a segment that a broker made ahead of time) are not read where they are a hole.
     """
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     last = b""
     at = offset
     reader = disk.open_reader(path)
     try:
         for place, unit in written(reader, offset, min(offset + length, reader.size())):
-            found.update(last)
-            _update_zeros(found, place - at)
+            sha256.update(last)
+            _update_zeros(sha256, place - at)
             last, at = bytes(unit), place + len(unit)
     finally:
         reader.close()
-    found.update(last.rstrip(b"\0"))
-    return found.hexdigest()
+    sha256.update(last.rstrip(b"\0"))
+    return sha256.hexdigest()
 
 
 def holds(disk: Disk, path: str, offset: int, length: int, sha256: str) -> bool:
@@ -161,32 +161,32 @@ def holds(disk: Disk, path: str, offset: int, length: int, sha256: str) -> bool:
 
 
 def _digest_of_all(disk: Disk, path: str, offset: int, length: int) -> str:
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     at = offset
     reader = disk.open_reader(path)
     try:
         end = min(offset + length, reader.size())
         for place, unit in written(reader, offset, end):
-            _update_zeros(found, place - at)
-            found.update(unit)
+            _update_zeros(sha256, place - at)
+            sha256.update(unit)
             at = place + len(unit)
-        _update_zeros(found, end - at)
+        _update_zeros(sha256, end - at)
     finally:
         reader.close()
-    return found.hexdigest()
+    return sha256.hexdigest()
 
 
-def _update_zeros(found: hashlib._Hash, count: int) -> None:
+def _update_zeros(sha256: hashlib._Hash, count: int) -> None:
     for at in range(0, count, _PIECE):
-        found.update(_ZEROS[: min(_PIECE, count - at)])
+        sha256.update(_ZEROS[: min(_PIECE, count - at)])
 
 
-def _list_into(disk: Disk, root: str, directory: str, found: Listing) -> None:
+def _list_into(disk: Disk, root: str, directory: str, files: Listing) -> None:
     for entry in disk.scandir(directory) if disk.is_dir(directory) else ():
         if entry.is_file:
-            found[relative(root, entry.path)] = [entry.size, entry.mtime_ns]
+            files[relative(root, entry.path)] = [entry.size, entry.mtime_ns]
         elif entry.is_directory and not is_lost_found(entry):
-            _list_into(disk, root, entry.path, found)
+            _list_into(disk, root, entry.path, files)
 
 
 def is_below(path: object) -> bool:
@@ -217,24 +217,24 @@ _ACTIONS = (*KEPT, "create", "move", "relocate")
 _LARGEST = 1 << 62
 
 
-def _is_manifest(said: dict[str, Any]) -> bool:
-    words = (said.get("command", ""), said.get("time", ""))
-    stretches = [*said.get("accepted", []), *said.get("bridged", [])]
+def _is_manifest(manifest: dict[str, Any]) -> bool:
+    words = (manifest.get("command", ""), manifest.get("time", ""))
+    stretches = [*manifest.get("accepted", []), *manifest.get("bridged", [])]
     return (
         all(isinstance(word, str) for word in words)
-        and _is_count(said.get("number", 0))
-        and all(_is_piece(piece) for piece in said["pieces"])
+        and _is_count(manifest.get("number", 0))
+        and all(_is_piece(piece) for piece in manifest["pieces"])
         and all(_is_count(one["offset"], one["length"]) for one in stretches)
-        and _is_listing(said.get("files", {}))
-        and all(is_below(place) for place in said.get("made", []))
-        and ("end" not in said or (_is_place(said["end"]["path"]) and _is_count(said["end"]["offset"])))
+        and _is_listing(manifest.get("files", {}))
+        and all(is_below(place) for place in manifest.get("made", []))
+        and ("end" not in manifest or (_is_place(manifest["end"]["path"]) and _is_count(manifest["end"]["offset"])))
     )
 
 
-def _is_applied(said: dict[str, Any]) -> bool:
-    return _is_listing(said["files"]) and all(
+def _is_applied(applied: dict[str, Any]) -> bool:
+    return _is_listing(applied["files"]) and all(
         _is_place(one["path"]) and _is_count(one["offset"], one["length"]) and isinstance(one["sha256"], str)
-        for one in said["ranges"]
+        for one in applied["ranges"]
     )
 
 
@@ -258,8 +258,8 @@ def _is_piece(piece: dict[str, Any]) -> bool:
     )
 
 
-def _is_listing(said: dict[str, Any]) -> bool:
-    return all(_is_place(path) and len(seen) == 2 and _is_count(seen[0], abs(seen[1])) for path, seen in said.items())
+def _is_listing(files: dict[str, Any]) -> bool:
+    return all(_is_place(path) and len(seen) == 2 and _is_count(seen[0], abs(seen[1])) for path, seen in files.items())
 
 
 def _is_place(path: object) -> bool:

@@ -41,18 +41,18 @@ def compared(disk: Disk, one: Segment, other: Segment, max_message_size: int) ->
     """What one file of a place holds beside the other. Raises StorageError."""
     sound = lacking = 0
     readable = True
-    with ClosedLog(disk, [one]) as log, ClosedLog(disk, [other]) as beside:
+    with ClosedLog(disk, [one]) as log, ClosedLog(disk, [other]) as other_log:
         for event in Scanner(log, max_message_size=max_message_size).scan(one.offset, resume=True):
             readable &= not (isinstance(event, Damage) and not _can_be_read(log, event))
             if not isinstance(event, RecordBatch):
                 continue
             moved = {place for place, _, _ in event.moved()}
             sound += len(event) - len(moved)
-            if not moved and _same(log, beside, event.start, event.end):
+            if not moved and _same(log, other_log, event.start, event.end):
                 continue
             for i in range(len(event)):
                 place = event.offset(i)
-                if place not in moved and not _same(log, beside, place, place + len(event.record(i))):
+                if place not in moved and not _same(log, other_log, place, place + len(event.record(i))):
                     lacking += 1
     return Held(sound, lacking, readable)
 
@@ -111,7 +111,7 @@ class Belonging:
 
     def __init__(self, disk: Disk, files: StoreFiles) -> None:
         self._disk = disk
-        self._queues = {found.queue: found for found in files.queues if found.files}
+        self._queues = {queue.queue: queue for queue in files.queues if queue.files}
         self._files = files
 
     @property
@@ -136,8 +136,8 @@ class Belonging:
 
     def points_into(self, start: int, end: int) -> bool:
         """Whether a unit of any queue points into [start, end) of the log."""
-        for found in self._queues.values():
-            rows = QueueRows(self._disk, found)
+        for queue in self._queues.values():
+            rows = QueueRows(self._disk, queue)
             at = first_at(rows, rows.extent, start)
             if at < rows.extent and int(rows.read(at, at + 1)["physical_offset"][0]) < end:
                 return True
@@ -159,8 +159,8 @@ class Belonging:
         lengths = np.array([witness.size for witness in ordered], dtype=np.int64)
         agree = deny = 0
         queues = list(self._queues.values())
-        for found in queues[:: -(-len(queues) // _MOST_QUEUES) or 1]:
-            rows = QueueRows(self._disk, found)
+        for queue in queues[:: -(-len(queues) // _MOST_QUEUES) or 1]:
+            rows = QueueRows(self._disk, queue)
             low = first_at(rows, rows.extent, place)
             units = rows.read(low, min(low + _MOST_UNITS, rows.extent))
             numbers = np.flatnonzero(is_real(units))
@@ -173,15 +173,15 @@ class Belonging:
             for i in np.flatnonzero(~same & (into < lengths[nearest])).tolist():
                 own = ordered[int(nearest[i])]
                 # its own row with a wild size says nothing
-                deny += into[i] > 0 or (found.queue, low + int(numbers[i])) != (own.queue, own.queue_offset)
+                deny += into[i] > 0 or (queue.queue, low + int(numbers[i])) != (own.queue, own.queue_offset)
         return bool(deny > agree)
 
     def _unit(self, witness: Witness) -> tuple[int, int] | None:
         """Physical offset and size in the unit at the record's queue offset."""
-        found = self._queues.get(witness.queue) if witness.consumable else None
-        if found is None:
+        queue = self._queues.get(witness.queue) if witness.consumable else None
+        if queue is None:
             return None
-        rows = QueueRows(self._disk, found)
+        rows = QueueRows(self._disk, queue)
         at = witness.queue_offset
         if not rows.first <= at < rows.extent:
             return None

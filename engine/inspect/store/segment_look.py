@@ -73,8 +73,8 @@ class SegmentLook:
 
     def home(self, file_size: int) -> int | None:
         """Where most of them say that the file begins, of the places where a segment can; None when none says so."""
-        said = Counter(w.base for w in self.witnesses if w.base >= 0 and w.base % file_size == 0)
-        return said.most_common(1)[0][0] if said else None
+        bases = Counter(w.base for w in self.witnesses if w.base >= 0 and w.base % file_size == 0)
+        return bases.most_common(1)[0][0] if bases else None
 
 
 def look_at_head(disk: Disk, path: str, size: int, max_message_size: int) -> SegmentLook:
@@ -102,11 +102,11 @@ def look_across(disk: Disk, path: str, size: int, max_message_size: int) -> Segm
     with ClosedLog(disk, [segment]) as log:
         unread: list[int] = []
         windows = _windows(size)
-        found = [w for low, high in windows for w in _whole(log, segment, low, high, largest, unread)]
-        if not found:
-            found = list(islice(_whole(log, segment, 0, size, largest, unread), WITNESSES))
-    every = -(-len(found) // MOST_WITNESSES) or 1
-    return SegmentLook(tuple(found[::every]), empty=not found and not unread, unread=bool(unread))
+        witnesses = [w for low, high in windows for w in _whole(log, segment, low, high, largest, unread)]
+        if not witnesses:
+            witnesses = list(islice(_whole(log, segment, 0, size, largest, unread), WITNESSES))
+    every = -(-len(witnesses) // MOST_WITNESSES) or 1
+    return SegmentLook(tuple(witnesses[::every]), empty=not witnesses and not unread, unread=bool(unread))
 
 
 def _windows(size: int) -> list[tuple[int, int]]:

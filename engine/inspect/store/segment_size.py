@@ -33,17 +33,17 @@ _TAIL = 2 * BLANK_SIZE
 
 def segment_size(disk: Disk, entries: Iterable[Entry]) -> int | None:
     """The length (bytes); None where nothing tells: no file has a segment's name, or just one that was cut."""
-    said = _Said(disk, entries)
-    return max(said.candidates, key=said.key, default=None)
+    evidence = _Said(disk, entries)
+    return max(evidence.candidates, key=evidence.key, default=None)
 
 
 def contradicts(disk: Disk, entries: Iterable[Entry], size: int) -> int | None:
     """The length that the files have, where that is another than a setting's `size` beyond doubt."""
-    said = _Said(disk, entries)
-    told = max(said.candidates, key=said.key, default=None)
-    if told is None or told == size or said.key(told)[:2] <= said.key(size)[:2]:
+    evidence = _Said(disk, entries)
+    likely = max(evidence.candidates, key=evidence.key, default=None)
+    if likely is None or likely == size or evidence.key(likely)[:2] <= evidence.key(size)[:2]:
         return None
-    return told if said.is_sure_of(told) and said.follow(told) >= said.follow(size) else None
+    return likely if evidence.is_sure_of(likely) and evidence.follow(likely) >= evidence.follow(size) else None
 
 
 class _Said:
@@ -69,8 +69,8 @@ class _Said:
         steps = [two - one for one, two in pairwise(sorted(self._offsets))]
         names = {*steps, math.gcd(*self._offsets)}
         cut = self.lengths.total() == 1 and not self._whole
-        found = names | (set() if cut else {*self.lengths})
-        return {size for size in found if LEAST <= size <= MOST}
+        sizes = names | (set() if cut else {*self.lengths})
+        return {size for size in sizes if LEAST <= size <= MOST}
 
     def key(self, size: int) -> tuple[int, int, int]:
         """How much speaks for a length."""

@@ -140,21 +140,21 @@ def surveyed(disk: Disk, store: StoreConfig | StoreFiles) -> StoreFiles:
 
 def read_checkpoint(disk: Disk, path: str) -> tuple[Checkpoint, bool]:
     """The checkpoint, and whether its file is whole. A missing or short one reads as zeros, as Apache's does."""
-    found = disk.look(path)
-    if found is None or not found.is_file:
+    entry = disk.look(path)
+    if entry is None or not entry.is_file:
         return Checkpoint(), False
     try:
-        return checkpoint.decode(disk.read_file(path, checkpoint.FILE_SIZE)), found.size >= checkpoint.FILE_SIZE
+        return checkpoint.decode(disk.read_file(path, checkpoint.FILE_SIZE)), entry.size >= checkpoint.FILE_SIZE
     except FormatError:
         return Checkpoint(), False
 
 
 def demand_store(disk: Disk, config: StoreConfig, root: str) -> tuple[Entry, ...]:
     """What is in the store's directory. Raises as `survey`, which asks for more."""
-    found = disk.look(root)
-    if found is not None and found.kind is FileKind.ABSENT:
-        raise DataIsAbsent(f"the store is {found.what}", path=root, hint="mount the disk that it leads to")
-    if found is None or not found.is_directory:
+    directory = disk.look(root)
+    if directory is not None and directory.kind is FileKind.ABSENT:
+        raise DataIsAbsent(f"the store is {directory.what}", path=root, hint="mount the disk that it leads to")
+    if directory is None or not directory.is_directory:
         plain = path_slips.meant_instead(disk, root)
         if plain is not None:
             raise path_slips.refusal(config, path_slips.ROOT, root, plain)
@@ -179,7 +179,7 @@ def _scan(disk: Disk, directory: str) -> tuple[Entry, ...]:
 
 
 def _queue_directories(disk: Disk, root: str) -> tuple[list[tuple[TopicQueue, str]], list[OddFile]]:
-    found: list[tuple[TopicQueue, str]] = []
+    directories: list[tuple[TopicQueue, str]] = []
     odd: list[OddFile] = []
     for topic in sorted(_scan(disk, root), key=lambda e: e.name):
         if topic.is_file:
@@ -197,20 +197,20 @@ def _queue_directories(disk: Disk, root: str) -> tuple[list[tuple[TopicQueue, st
                     OddFile(queue.path, queue.size, "its name is not a queue id: brokers ignore it", movable=False)
                 )
             elif queue.is_directory:
-                found.append((TopicQueue(topic.name, queue_id), queue.path))
+                directories.append((TopicQueue(topic.name, queue_id), queue.path))
             else:
                 odd.append(instead(queue, FileKind.DIRECTORY))
-    return found, odd
+    return directories, odd
 
 
-def _without_far_ones(disk: Disk, found: SegmentListing) -> tuple[tuple[SegmentFile, ...], list[OddFile]]:
+def _without_far_ones(disk: Disk, listing: SegmentListing) -> tuple[tuple[SegmentFile, ...], list[OddFile]]:
     """A queue's files, and those at its end that hold nothing while files before them are missing.
 
     They say nothing of the queue: a file is made when the one before it is full.
     """
-    held = list(found.files)
+    held = list(listing.files)
     empty: list[OddFile] = []
-    while len(held) > 1 and held[-1].offset - held[0].offset != (len(held) - 1) * found.file_size:
+    while len(held) > 1 and held[-1].offset - held[0].offset != (len(held) - 1) * listing.file_size:
         last = held[-1]
         if not is_zero(disk, last.path):
             break
@@ -220,16 +220,16 @@ def _without_far_ones(disk: Disk, found: SegmentListing) -> tuple[tuple[SegmentF
 
 
 def _index_entries(disk: Disk, directory: str) -> tuple[list[Entry], list[OddFile]]:
-    found: list[Entry] = []
+    entries: list[Entry] = []
     odd: list[OddFile] = []
     for entry in sorted(_scan(disk, directory), key=lambda e: e.name):
         if not names.is_index_name(entry.name):
             odd.append(OddFile(entry.path, entry.size, "not the name of an index file", movable=True, code=STRAY))
         elif entry.is_file:
-            found.append(entry)
+            entries.append(entry)
         else:
             odd.append(instead(entry, FileKind.FILE))
-    return found, odd
+    return entries, odd
 
 
 def _odd_ext_files(disk: Disk, root: str, size: int) -> list[OddFile]:

@@ -33,10 +33,10 @@ class TagKeys:
         import numpy as np
 
         with ClosedLog(self._disk, self._segments) as log:
-            found = [
+            masks = [
                 self._hash(log, at) == wanted for at, wanted in zip(physical.tolist(), hashes.tolist(), strict=True)
             ]
-        return np.array(found, dtype=np.bool_)
+        return np.array(masks, dtype=np.bool_)
 
     @staticmethod
     def _hash(log: ClosedLog, at: int) -> int | None:

@@ -66,7 +66,7 @@ def write_files(disk: Disk, config: StoreConfig, root: str, command: str, writes
 
 
 def _pieces(disk: Disk, root: str, write: Write) -> list[Piece]:
-    found = []
+    pieces = []
     becomes = {write.path: hashlib.sha256(write.data).hexdigest()}
     if write.backup:
         old = disk.read_file(write.path) if write.backup == "old" else write.data
@@ -74,16 +74,16 @@ def _pieces(disk: Disk, root: str, write: Write) -> list[Piece]:
     places = list(becomes)
     for path in [*places, *(place + TEMPORARY for place in places)]:  # .tmp: of who is killed while he writes
         if not disk.exists(path):
-            found.append(Piece("create", path, 0, 0, write.why, becomes=becomes.get(path, "")))
+            pieces.append(Piece("create", path, 0, 0, write.why, becomes=becomes.get(path, "")))
         elif disk.stat(path).is_file:
             # What a link leads to is replaced, and the link stays: undo writes through it, too.
             action = "overwrite" if disk.link_of(path) and path in places else "remove"
             size, sha256 = disk.stat(path).size, becomes.get(path, "")
-            found.append(Piece(action, path, 0, size, write.why, becomes=sha256))
+            pieces.append(Piece(action, path, 0, size, write.why, becomes=sha256))
         else:
-            found.append(Piece("move", path, 0, disk.stat(path).size, write.why, quarantine_target(disk, root, path)))
-            found.append(Piece("create", path, 0, 0, write.why, becomes=becomes.get(path, "")))
-    return found
+            pieces.append(Piece("move", path, 0, disk.stat(path).size, write.why, quarantine_target(disk, root, path)))
+            pieces.append(Piece("create", path, 0, 0, write.why, becomes=becomes.get(path, "")))
+    return pieces
 
 
 def apply(disk: Disk, plan: RebuildPlan) -> str:

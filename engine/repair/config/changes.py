@@ -25,20 +25,20 @@ def told(old: ConfigTable | None, new: ConfigTable) -> str:
         _part("gone", sorted(before.keys() - after.keys()), word),
         _part("changed", sorted(k for k in after.keys() & before.keys() if after[k] != before[k]), word),
     ]
-    found = "; ".join(part for part in parts if part)
-    return found or f"the same {len(after)} {word}s"
+    text = "; ".join(part for part in parts if part)
+    return text or f"the same {len(after)} {word}s"
 
 
 def _flat(table: ConfigTable) -> dict[str, object]:
     """Entries by name; offsets one by one."""
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for entries in table.tables.values():
         for name, value in entries.items():
             if table.name in _WORDS or not isinstance(value, dict):
-                found[name] = value
+                flat[name] = value
             else:
-                found.update({f"{name}/{queue}": offset for queue, offset in value.items()})
-    return found
+                flat.update({f"{name}/{queue}": offset for queue, offset in value.items()})
+    return flat
 
 
 def _part(what: str, entries: list[str], word: str) -> str:

@@ -153,25 +153,27 @@ def list_offsets(
         config/ have none. NotAStore, StorageError.
     """
     files = survey(disk, config)
-    consumers = read_consumers(disk, files.root, (found.queue for found in files.queues), files.newer.hides)
-    found = []
+    consumers = read_consumers(
+        disk, files.root, (offsets_of_groups.queue for offsets_of_groups in files.queues), files.newer.hides
+    )
+    offsets_of_groups = []
     for queue in sorted(consumers.offsets):
         offsets = {g: offset for g, offset in consumers.offsets[queue].items() if group in (None, g)}
         if offsets and topic in (None, queue.topic):
             low, high = (None, None) if files.newer.hides(queue.topic) else _range(disk, files, queue)
-            found += [GroupOffset(g, queue, offset, low, high) for g, offset in offsets.items()]
-    if files.newer.no_config_files and found:
+            offsets_of_groups += [GroupOffset(g, queue, offset, low, high) for g, offset in offsets.items()]
+    if files.newer.no_config_files and offsets_of_groups:
         where = files.newer.where(ROCKSDB_CONFIG)
         behind = f"config/{CONSUMERS} may be old: its 5.x broker keeps offsets in RocksDB ({where}), which are not read"
-        return sorted(found, key=lambda one: (one.group, one.queue)), (*consumers.problems, behind)
-    if not found:
+        return sorted(offsets_of_groups, key=lambda one: (one.group, one.queue)), (*consumers.problems, behind)
+    if not offsets_of_groups:
         refuse_offsets(files.config, files.root, files.newer)
         known = KnownNames.of(disk, files)
         if group is not None:
             known.demand_group(group)
         if topic is not None:
             known.demand_topic(topic)
-    return sorted(found, key=lambda one: (one.group, one.queue)), consumers.problems
+    return sorted(offsets_of_groups, key=lambda one: (one.group, one.queue)), consumers.problems
 
 
 def plan_offset(
@@ -194,7 +196,7 @@ def plan_offset(
         raise InvalidArgument(f"{group!r} is not a valid consumer group name")
     files = surveyed(disk, store)
     demand_none_of_store(disk, files.config)
-    if queue not in {found.queue for found in files.queues}:
+    if queue not in {queue_files.queue for queue_files in files.queues}:
         KnownNames.of(disk, files).demand_queue(*queue)
         raise InvalidArgument(f"{queue} never got a message", path=files.root, hint="a group starts there at 0")
     low, high = _range(disk, files, queue)
@@ -235,11 +237,11 @@ def _range(disk: Disk, files: StoreFiles, queue: TopicQueue) -> tuple[int, int]:
     """The queue's smallest and largest offset, as a reader sees them."""
     base = os.path.join(files.root, names.CONSUMEQUEUE)
     first = files.log[0].offset if files.log else 0
-    found = ClosedQueue(disk, base, queue, files.config.mapped_file_size_consume_queue, first)
+    queue_file = ClosedQueue(disk, base, queue, files.config.mapped_file_size_consume_queue, first)
     try:
-        return found.min_offset, found.max_offset
+        return queue_file.min_offset, queue_file.max_offset
     finally:
-        found.close()
+        queue_file.close()
 
 
 def _read(disk: Disk, root: str, config: StoreConfig) -> tuple[str, dict[str, Any], str | None]:
@@ -249,13 +251,13 @@ def _read(disk: Disk, root: str, config: StoreConfig) -> tuple[str, dict[str, An
     path = os.path.join(directory, name)
     if not disk.exists(path) and not disk.exists(path + ".bak"):
         return path, {_TABLE: {}}, None
-    found = read_config(disk, root, name)
-    value = found.value
-    if found.source is None or not isinstance(value, dict) or not isinstance(value.setdefault(_TABLE, {}), dict):
+    file = read_config(disk, root, name)
+    value = file.value
+    if file.source is None or not isinstance(value, dict) or not isinstance(value.setdefault(_TABLE, {}), dict):
         raise CannotMend(
-            found.problem or "the file contains no table of offsets", path=path, hint="details: rstore doctor"
+            file.problem or "the file contains no table of offsets", path=path, hint="details: rstore doctor"
         )
-    return path, value, found.problem
+    return path, value, file.problem
 
 
 def _is_light(value: dict[str, Any], queue: TopicQueue) -> bool:
@@ -265,11 +267,11 @@ def _is_light(value: dict[str, Any], queue: TopicQueue) -> bool:
 def _get(value: dict[str, Any], group: str, queue: TopicQueue) -> int | None:
     key = f"{queue.topic}@{group}"
     if _is_light(value, queue):
-        found = value[_LMQ_TABLE].get(key)
+        offset = value[_LMQ_TABLE].get(key)
     else:
         table = value[_TABLE].get(key)
-        found = table.get(str(queue.queue_id)) if isinstance(table, dict) else None
-    return found if isinstance(found, int) else None
+        offset = table.get(str(queue.queue_id)) if isinstance(table, dict) else None
+    return offset if isinstance(offset, int) else None
 
 
 def _put(value: dict[str, Any], group: str, queue: TopicQueue, offset: int) -> None:

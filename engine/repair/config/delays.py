@@ -57,7 +57,7 @@ def rebuilt_delays(
     }
     known: dict[int, int] = {}
     for source in sources:
-        for text, offset in source.found.tables[OFFSET_TABLE].items() if source.own else ():
+        for text, offset in source.table.tables[OFFSET_TABLE].items() if source.own else ():
             level = as_int(text)
             if level is not None and level > 0 and offset >= 0:
                 known.setdefault(level, offset)
@@ -69,8 +69,8 @@ def rebuilt_delays(
         if span is None:
             table[str(level)] = 0
             continue
-        found = first.get(level, span.high)
-        at = max(found, min(known.get(level, found), span.high), span.low)
+        next_offset = first.get(level, span.high)
+        at = max(next_offset, min(known.get(level, next_offset), span.high), span.low)
         table[str(level)] = at
         waiting = span.high - at
         wait = counted(waiting, "message waits or is", "messages wait or are")
@@ -99,26 +99,26 @@ def _undelivered(disk: Disk, evidence: Evidence, progress: Callable[[int, int], 
                     continue
             if progress is not None:
                 progress(event.end - start, size)
-    found: dict[int, int] = {}
+    first: dict[int, int] = {}
     for places in waiting.values():
         for level, offset in places:
             span = evidence.ranges.get(TopicQueue(names.SCHEDULE_TOPIC, queue_of_level(level)))
             if span is not None and span.low <= offset < span.high:
-                found[level] = min(found.get(level, offset), offset)
-    return found
+                first[level] = min(first.get(level, offset), offset)
+    return first
 
 
-def _look(said: StoredMessage, waits: bool, waiting: dict[_Identity, deque[tuple[int, int]]]) -> None:
-    place = real_place(said)
+def _look(stored: StoredMessage, waits: bool, waiting: dict[_Identity, deque[tuple[int, int]]]) -> None:
+    place = real_place(stored)
     if place is None:
         return
-    unique = said.properties.get(properties.UNIQ_KEY, "")
-    identity = _Identity(*place, unique, said.born_timestamp, said.body_crc, said.reconsume_times)
+    unique = stored.properties.get(properties.UNIQ_KEY, "")
+    identity = _Identity(*place, unique, stored.born_timestamp, stored.body_crc, stored.reconsume_times)
     if waits:
-        waiting.setdefault(identity, deque()).append((said.queue_id + 1, said.queue_offset))
+        waiting.setdefault(identity, deque()).append((stored.queue_id + 1, stored.queue_offset))
         return
     places = waiting.get(identity)
-    if places and (said.topic, str(said.queue_id)) == place:
+    if places and (stored.topic, str(stored.queue_id)) == place:
         places.popleft()
         if not places:
             del waiting[identity]

@@ -42,23 +42,23 @@ class Evidence:
     @property
     def topics(self) -> dict[str, int]:
         """Topics whose queues hold messages, and how many queues each needs."""
-        found: dict[str, int] = {}
+        queues_of_topics: dict[str, int] = {}
         for queue, span in self.ranges.items():
             if span.high > span.low and queue.queue_id >= 0:
-                found[queue.topic] = max(found.get(queue.topic, 0), queue.queue_id + 1)
-        return found
+                queues_of_topics[queue.topic] = max(queues_of_topics.get(queue.topic, 0), queue.queue_id + 1)
+        return queues_of_topics
 
     @property
     def groups(self) -> dict[str, int]:
         """Groups of retry and dead letter queues, and how many retry queues each has (at least 1)."""
-        found: dict[str, int] = {}
+        queues_of_groups: dict[str, int] = {}
         for queue in self.ranges:
             for prefix in (names.RETRY_PREFIX, names.DLQ_PREFIX):
                 group = queue.topic.removeprefix(prefix)
                 if group != queue.topic and group:
                     count = queue.queue_id + 1 if prefix == names.RETRY_PREFIX else 1
-                    found[group] = max(found.get(group, 1), count)
-        return found
+                    queues_of_groups[group] = max(queues_of_groups.get(group, 1), count)
+        return queues_of_groups
 
     def queues_of(self, topic: str) -> dict[int, QueueRange]:
         """A topic's queues by id."""
@@ -66,7 +66,7 @@ class Evidence:
 
     def pairs(self) -> set[tuple[str, str]]:
         """(topic, group) where a group has sent messages of a topic back, or reads its retry topic."""
-        found: set[tuple[str, str]] = set()
+        pairs: set[tuple[str, str]] = set()
         with self.log() as log:
             for queue in self.ranges:
                 for prefix in (names.RETRY_PREFIX, names.DLQ_PREFIX):
@@ -74,12 +74,12 @@ class Evidence:
                     if group == queue.topic or not group:
                         continue
                     if prefix == names.RETRY_PREFIX:
-                        found.add((queue.topic, group))
+                        pairs.add((queue.topic, group))
                     for one in self.messages(log, queue):
                         topic = one.properties.get(RETRY_TOPIC)
                         if topic:
-                            found.add((topic, group))
-        return found
+                            pairs.add((topic, group))
+        return pairs
 
     def messages(self, log: LogOf, queue: TopicQueue) -> Iterator[StoredMessage]:
         """The messages of a queue that can be read."""
@@ -88,9 +88,9 @@ class Evidence:
                 unit = rows.get(offset)
                 if unit is None or unit.is_pre_blank:
                     continue
-                found = log.message(unit.physical_offset, unit.size)
-                if found is not None:
-                    yield found
+                message = log.message(unit.physical_offset, unit.size)
+                if message is not None:
+                    yield message
 
     def by_time(self, queue: TopicQueue, millis: int) -> int:
         """Queue offset of the first message that was stored at that time (ms) or later."""
@@ -140,21 +140,21 @@ class LogOf:
 
     def store_time(self, physical: int, size: int) -> int:
         """When a message was stored, ms; −1 where none can be read."""
-        found = self.message(physical, size)
-        return -1 if found is None else found.store_timestamp
+        message = self.message(physical, size)
+        return -1 if message is None else message.store_timestamp
 
 
 def evidence_of(disk: Disk, files: StoreFiles) -> Evidence:
     """Look at every queue. Raises StorageError."""
-    found = Evidence(disk, files)
+    evidence = Evidence(disk, files)
     for one in files.queues:
-        with found.queue(one.queue) as rows:
-            found.ranges[one.queue] = QueueRange(min(rows.min_offset, rows.max_offset), rows.max_offset)
-    return found
+        with evidence.queue(one.queue) as rows:
+            evidence.ranges[one.queue] = QueueRange(min(rows.min_offset, rows.max_offset), rows.max_offset)
+    return evidence
 
 
-def real_place(said: StoredMessage) -> tuple[str, str] | None:
+def real_place(message: StoredMessage) -> tuple[str, str] | None:
     """Topic and queue that a delayed message is to be delivered to. None when it names none."""
-    found = said.properties
-    topic = found.get(properties.REAL_TOPIC)
-    return (topic, found.get(properties.REAL_QID, "0")) if topic else None
+    named = message.properties
+    topic = named.get(properties.REAL_TOPIC)
+    return (topic, named.get(properties.REAL_QID, "0")) if topic else None

@@ -59,18 +59,18 @@ class KeptState:
 def states(disk: Disk, root: str, name: str) -> list[KeptState]:
     """The states of a file that were kept, newest first. Raises StorageError."""
     directory = os.path.join(root, HISTORY, name)
-    found = []
+    kept = []
     for entry in disk.scandir(directory) if disk.is_dir(directory) else ():
         at = _time_of(entry.name)
         if at is not None and entry.is_file and entry.size:
-            found.append(KeptState(name, entry.name, at, entry.size, entry.path))
-    return sorted(found, key=lambda state: (state.time_ms, state.id), reverse=True)
+            kept.append(KeptState(name, entry.name, at, entry.size, entry.path))
+    return sorted(kept, key=lambda state: (state.time_ms, state.id), reverse=True)
 
 
 def every_state(disk: Disk, root: str) -> list[KeptState]:
     """Those of all files, newest first. Raises StorageError."""
-    found = [state for name in TABLES for state in states(disk, root, name)]
-    return sorted(found, key=lambda state: (state.time_ms, state.name), reverse=True)
+    kept = [state for name in TABLES for state in states(disk, root, name)]
+    return sorted(kept, key=lambda state: (state.time_ms, state.name), reverse=True)
 
 
 def keep(disk: Disk, root: str, name: str, data: bytes, now_ms: int) -> bool:

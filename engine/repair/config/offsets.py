@@ -62,52 +62,52 @@ class _Maker:
         for queue, span in evidence.ranges.items():
             self._spans.setdefault(queue.topic, {})[queue.queue_id] = span
         self._bounds: dict[TopicQueue, int] = {}
-        self._found = RebuiltOffsets()
+        self._rebuilt = RebuiltOffsets()
 
     def take(self, source: Source) -> None:
         """What a source knows and no fresher one did."""
-        for key, queues in source.found.tables.get(OFFSET_TABLE, {}).items():
+        for key, queues in source.table.tables.get(OFFSET_TABLE, {}).items():
             topic, _, group = key.partition("@")
             if topic and group and "@" not in group:
                 mine = self._known.setdefault((topic, group), {})
                 for queue_id, offset in queues.items():
                     if int(queue_id) >= 0 and offset >= 0:
                         mine.setdefault(int(queue_id), offset)
-        for key, offset in source.found.tables.get(LMQ_TABLE, {}).items():
+        for key, offset in source.table.tables.get(LMQ_TABLE, {}).items():
             if offset >= 0:
-                self._found.light.setdefault(key, offset)
+                self._rebuilt.light.setdefault(key, offset)
 
     def make(self, pairs: set[tuple[str, str]]) -> RebuiltOffsets:
         """All of it, once every source was taken."""
-        found = self._found
+        rebuilt = self._rebuilt
         for topic, group in [*self._known, *sorted(pairs - self._known.keys())]:
             table = self._pair(topic, group)
             if table:
-                found.table[f"{topic}@{group}"] = table
-        for key, offset in list(found.light.items()):
+                rebuilt.table[f"{topic}@{group}"] = table
+        for key, offset in list(rebuilt.light.items()):
             light = self._spans.get(key.partition("@")[0], {}).get(0)
             if light is not None and offset > light.high:
-                found.light[key] = light.high
-                found.lines.append(f"{key}: {offset} becomes {light.high}, the queue end")
-        found.groups = {key.rpartition("@")[2] for key in found.table}
-        return found
+                rebuilt.light[key] = light.high
+                rebuilt.lines.append(f"{key}: {offset} becomes {light.high}, the queue end")
+        rebuilt.groups = {key.rpartition("@")[2] for key in rebuilt.table}
+        return rebuilt
 
     def _pair(self, topic: str, group: str) -> dict[str, int]:
-        found, spans = self._found, self._spans.get(topic, {})
+        rebuilt, spans = self._rebuilt, self._spans.get(topic, {})
         table: dict[str, int] = {}
         for queue_id, offset in sorted(self._known.get((topic, group), {}).items()):
             end = spans[queue_id].high if queue_id in spans else offset
             if offset > end:
-                found.lines.append(f"{group} in {topic}/{queue_id}: {offset} becomes {end}, the queue end")
+                rebuilt.lines.append(f"{group} in {topic}/{queue_id}: {offset} becomes {end}, the queue end")
             table[str(queue_id)] = min(offset, end)
-            found.kept += 1
+            rebuilt.kept += 1
         if names.is_lmq(group):
             return table
         for queue_id, span in sorted(spans.items()):
             if span.high > 0 and str(queue_id) not in table:
                 table[str(queue_id)] = at = self._bound(TopicQueue(topic, queue_id), span)
-                found.floor += 1
-                found.lines.append(f"{group} in {topic}/{queue_id}: {at} ({_words(self._floor)})")
+                rebuilt.floor += 1
+                rebuilt.lines.append(f"{group} in {topic}/{queue_id}: {at} ({_words(self._floor)})")
         return table
 
     def _bound(self, queue: TopicQueue, span: QueueRange) -> int:

@@ -181,7 +181,7 @@ class _Planner:
         self._places = [config_directory(disk, place) for place in choices.directories]
         self._evidence: Evidence = evidence_of(disk, files)
         self._offsets_name = offsets_file(files.config, present_in(disk, self._directory))
-        self._found: dict[str, ConfigTable] = {}
+        self._tables: dict[str, ConfigTable] = {}
         self._offsets = RebuiltOffsets()
         self._changes: list[FilePlan] = []
         self._unchanged: list[str] = []
@@ -201,16 +201,16 @@ class _Planner:
             (FILTERS, RebuildPart.FILTERS, self._filters),
         )
         for name, part, make in steps:
-            found = self._found[name] = read_table(self._disk, self._directory, name)
-            why = self._why(name, part, found)
+            current = self._tables[name] = read_table(self._disk, self._directory, name)
+            why = self._why(name, part, current)
             if why is None:
-                if found.state is not ConfigFileState.MISSING:
+                if current.state is not ConfigFileState.MISSING:
                     self._unchanged.append(f"{names.CONFIG}/{name}")
                 continue
             sources = sources_of(self._disk, self._files.root, name, self._places)
-            if found.state is ConfigFileState.SOUND and self._invalid(name, found) is None:
+            if current.state is ConfigFileState.SOUND and self._invalid(name, current) is None:
                 sources = [one for one in sources if one.is_file or not one.own]  # what it no longer names was deleted
-            make(name, part, found, why, sources)
+            make(name, part, current, why, sources)
         return RebuildPlan(
             self._files,
             self._choices,
@@ -230,7 +230,7 @@ class _Planner:
             known.demand_topic(topic)
             raise InvalidArgument(f"topic {topic} has no message in any queue", hint="rstore status lists topics")
 
-    def _why(self, name: str, part: RebuildPart, found: ConfigTable) -> str | None:
+    def _why(self, name: str, part: RebuildPart, current: ConfigTable) -> str | None:
         """Why a file is to be made again; None: it isn't."""
         choices = self._choices
         named = {RebuildPart.TOPICS: choices.topic, RebuildPart.GROUPS: choices.group}
@@ -238,56 +238,56 @@ class _Planner:
             return f"{named[part]} is needed" if named.get(part) else None
         if choices.only and part not in choices.only:
             return None
-        if found.state is not ConfigFileState.SOUND:
-            return found.problem
-        bad = self._invalid(name, found)
+        if current.state is not ConfigFileState.SOUND:
+            return current.problem
+        bad = self._invalid(name, current)
         if bad is not None:
             return bad
         return "requested" if choices.every or part in choices.only else None
 
-    def _invalid(self, name: str, found: ConfigTable) -> str | None:
+    def _invalid(self, name: str, current: ConfigTable) -> str | None:
         """A value that Apache reads, and that can't be."""
         if name == TOPICS:
-            for topic, said in found.tables[TOPIC_TABLE].items():
-                if said.get("topicName", topic) != topic:
-                    return f"{topic}: topicName is {said['topicName']!r}"
+            for topic, settings in current.tables[TOPIC_TABLE].items():
+                if settings.get("topicName", topic) != topic:
+                    return f"{topic}: topicName is {settings['topicName']!r}"
         elif name == self._offsets_name:
-            for key, queues in found.tables[OFFSET_TABLE].items():
+            for key, queues in current.tables[OFFSET_TABLE].items():
                 topic, _, group = key.partition("@")
                 if not topic or not group or "@" in group:
                     return f"{key!r} is not topic@group"
                 if any(offset < 0 or int(queue) < 0 for queue, offset in queues.items()):
                     return f"{key}: a negative offset"
-            light = found.tables.get(LMQ_TABLE, {})
+            light = current.tables.get(LMQ_TABLE, {})
             return next((f"{key}: a negative offset" for key, offset in light.items() if offset < 0), None)
-        elif name == DELAYS and any(o < 0 or int(level) < 1 for level, o in found.tables[OFFSET_TABLE].items()):
+        elif name == DELAYS and any(o < 0 or int(level) < 1 for level, o in current.tables[OFFSET_TABLE].items()):
             return "a negative offset or level"
         return None
 
     # --- one file each ----------------------------------------------------------------------------------------------
 
-    def _topics(self, name: str, part: RebuildPart, found: ConfigTable, why: str, sources: list[Source]) -> None:
+    def _topics(self, name: str, part: RebuildPart, current: ConfigTable, why: str, sources: list[Source]) -> None:
         forced = self._choices.topic
         table, lines = rebuilt_topics(sources, self._evidence, intact=forced is not None, forced=forced)
-        self._versioned(name, part, found, why, sources, TOPIC_TABLE, table, lines)
+        self._versioned(name, part, current, why, sources, TOPIC_TABLE, table, lines)
 
-    def _groups(self, name: str, part: RebuildPart, found: ConfigTable, why: str, sources: list[Source]) -> None:
+    def _groups(self, name: str, part: RebuildPart, current: ConfigTable, why: str, sources: list[Source]) -> None:
         readers = set(self._offsets.groups)
         if not readers:
-            shape = self._found[self._offsets_name]
+            shape = self._tables[self._offsets_name]
             readers = {key.rpartition("@")[2] for key in shape.tables[OFFSET_TABLE]}
         forced = self._choices.group
         table, lines = rebuilt_groups(sources, self._evidence, readers, intact=forced is not None, forced=forced)
-        self._versioned(name, part, found, why, sources, GROUP_TABLE, table, lines)
+        self._versioned(name, part, current, why, sources, GROUP_TABLE, table, lines)
 
-    def _consumers(self, name: str, part: RebuildPart, found: ConfigTable, why: str, sources: list[Source]) -> None:
+    def _consumers(self, name: str, part: RebuildPart, current: ConfigTable, why: str, sources: list[Source]) -> None:
         made = rebuilt_offsets(sources, self._evidence, self._choices.floor, self._evidence.pairs())
         self._offsets = made
         value = dict(sources[0].value) if sources else {}
         value[OFFSET_TABLE] = made.table
         if name == LMQ_CONSUMERS:
             value[LMQ_TABLE] = made.light
-        self._add(name, part, found, why, sources, value, len(made.table) + len(made.light), made.lines)
+        self._add(name, part, current, why, sources, value, len(made.table) + len(made.light), made.lines)
         lonely = sorted(self._evidence.groups.keys() - made.groups)
         if lonely:
             self._problems.append(
@@ -300,21 +300,21 @@ class _Planner:
                 "default at the end of each queue; give the offsets of a slave or backup with --from DIR"
             )
 
-    def _delays(self, name: str, part: RebuildPart, found: ConfigTable, why: str, sources: list[Source]) -> None:
-        if not self._files.log and found.state is ConfigFileState.MISSING:
+    def _delays(self, name: str, part: RebuildPart, current: ConfigTable, why: str, sources: list[Source]) -> None:
+        if not self._files.log and current.state is ConfigFileState.MISSING:
             return
         table, lines = rebuilt_delays(self._disk, sources, self._evidence, self._progress)
         value = dict(sources[0].value) if sources else {}
         value[OFFSET_TABLE] = table
-        self._add(name, part, found, why, sources, value, len(table), lines)
+        self._add(name, part, current, why, sources, value, len(table), lines)
 
-    def _filters(self, name: str, part: RebuildPart, found: ConfigTable, why: str, sources: list[Source]) -> None:
+    def _filters(self, name: str, part: RebuildPart, current: ConfigTable, why: str, sources: list[Source]) -> None:
         key = TABLES[FILTERS][0]
-        table = dict(sources[0].found.tables[key]) if sources else {}
-        if found.state is ConfigFileState.SOUND:
+        table = dict(sources[0].table.tables[key]) if sources else {}
+        if current.state is ConfigFileState.SOUND:
             return  # nothing in log or queues tells of filters
         lines = [] if table else ["empty: consumers register their filters again"]
-        self._add(name, part, found, why, sources, {key: table}, len(table), lines)
+        self._add(name, part, current, why, sources, {key: table}, len(table), lines)
 
     def _all(self, part: RebuildPart) -> bool:
         """Whether a sound file gets what the queues show, too."""
@@ -324,7 +324,7 @@ class _Planner:
         self,
         name: str,
         part: RebuildPart,
-        found: ConfigTable,
+        current: ConfigTable,
         why: str,
         sources: list[Source],
         key: str,
@@ -333,12 +333,12 @@ class _Planner:
     ) -> None:
         """A table with a version, which name servers and slaves go by: another state gets another one."""
         value = dict(sources[0].value) if sources else {}
-        said = value.get(VERSION)
-        version: dict[str, Any] = said if isinstance(said, dict) else {}
+        kept_version = value.get(VERSION)
+        version: dict[str, Any] = kept_version if isinstance(kept_version, dict) else {}
         value[key] = table
         value.pop(VERSION, None)
         value = {VERSION: version, **value}
-        if found.state is ConfigFileState.SOUND and found.text.value == value:
+        if current.state is ConfigFileState.SOUND and current.text.value == value:
             self._unchanged.append(f"{names.CONFIG}/{name}")
             return
         counter, timestamp = version.get("counter", 0), version.get("timestamp", 0)
@@ -347,13 +347,13 @@ class _Planner:
             "counter": (counter if isinstance(counter, int) and counter >= 0 else 0) + 1,
             "timestamp": max(self._disk.now_ms(), timestamp + 1 if isinstance(timestamp, int) else 0),
         }
-        self._add(name, part, found, why, sources, value, len(table), lines)
+        self._add(name, part, current, why, sources, value, len(table), lines)
 
     def _add(
         self,
         name: str,
         part: RebuildPart,
-        found: ConfigTable,
+        current: ConfigTable,
         why: str,
         sources: list[Source],
         value: dict[str, Any],
@@ -361,16 +361,18 @@ class _Planner:
         lines: list[str],
     ) -> None:
         backup = read_table(self._disk, self._directory, name, backup=True)
-        nothing = found.state is ConfigFileState.MISSING and not entries and backup.state is ConfigFileState.MISSING
-        if (found.state is ConfigFileState.SOUND and found.text.value == value) or (nothing and not self._all(part)):
-            if found.state is not ConfigFileState.MISSING:
+        nothing = current.state is ConfigFileState.MISSING and not entries and backup.state is ConfigFileState.MISSING
+        if (current.state is ConfigFileState.SOUND and current.text.value == value) or (
+            nothing and not self._all(part)
+        ):
+            if current.state is not ConfigFileState.MISSING:
                 self._unchanged.append(f"{names.CONFIG}/{name}")
             return
         path = os.path.join(self._directory, name)
         there = self._disk.exists(path)
         odd = there and not self._disk.stat(path).is_file
         keeps = None
-        if found.loads:
+        if current.loads:
             keeps = "old"
         elif not backup.loads and backup.state is not ConfigFileState.MISSING:
             keeps = "new"

@@ -39,22 +39,22 @@ class HistoryLine:
 def history(disk: Disk, config: StoreConfig, name: str | None = None) -> list[HistoryLine]:
     """Every state that was kept, newest first. Raises InvalidArgument: no such file; NotAStore, StorageError."""
     root = survey(disk, config).root
-    found = []
+    lines = []
     for file in TABLES if name is None else [file_of(name)]:
         kept = states(disk, root, file)
         tables = [as_table(file, state.read(disk)) for state in kept]
         for i, state in enumerate(kept):
             before = tables[i + 1] if i + 1 < len(tables) else None
-            found.append(HistoryLine(state, told(before, tables[i])))
-    return sorted(found, key=lambda line: (line.state.time_ms, line.state.name), reverse=True)
+            lines.append(HistoryLine(state, told(before, tables[i])))
+    return sorted(lines, key=lambda line: (line.state.time_ms, line.state.name), reverse=True)
 
 
 def file_of(name: str) -> str:
     """The file of config/ that is meant. Raises InvalidArgument."""
-    found = [file for file in TABLES if name in (file, file.removesuffix(".json"), f"{names.CONFIG}/{file}")]
-    if not found:
+    files = [file for file in TABLES if name in (file, file.removesuffix(".json"), f"{names.CONFIG}/{file}")]
+    if not files:
         raise InvalidArgument(f"{name!r} is not a file of config/", hint=", ".join(TABLES))
-    return found[0]
+    return files[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +108,19 @@ def plan_restore(disk: Disk, store: StoreConfig | StoreFiles, name: str, at: str
     state = next((one for one in kept if (one.id == at if isinstance(at, str) else one.time_ms <= at)), None)
     if state is None:
         raise InvalidArgument(f"no saved state of {name} at {at}", hint=hint)
-    found = as_table(name, state.read(disk))
-    if not found.loads:
-        raise CannotMend(f"a broker can't read this state: {found.problem}", path=state.path, hint=hint)
+    table = as_table(name, state.read(disk))
+    if not table.loads:
+        raise CannotMend(f"a broker can't read this state: {table.problem}", path=state.path, hint=hint)
     directory = directory_of(files.root)
     now, backup = read_table(disk, directory, name), read_table(disk, directory, name, backup=True)
-    changed = now.state is not ConfigFileState.SOUND or _plain(now.text.value) != _plain(found.text.value)
+    changed = now.state is not ConfigFileState.SOUND or _plain(now.text.value) != _plain(table.text.value)
     keeps = "old" if now.loads else None
     if not now.loads and not backup.loads and backup.state is not ConfigFileState.MISSING:
         keeps = "new"
     data = state.data(disk)
-    if changed and isinstance(found.text.value, dict) and VERSION in found.text.value:
-        data = fastjson.dumps(_newer(disk, found.text.value, now.text.value)).encode("utf-8", "replace")
-    change = told(now if now.loads else None, found)
+    if changed and isinstance(table.text.value, dict) and VERSION in table.text.value:
+        data = fastjson.dumps(_newer(disk, table.text.value, now.text.value)).encode("utf-8", "replace")
+    change = told(now if now.loads else None, table)
     return RestorePlan(files, state, os.path.join(directory, name), change, data, changed, keeps)
 
 
@@ -131,7 +131,7 @@ def restore(disk: Disk, plan: RestorePlan) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return {key: said for key, said in value.items() if key != VERSION} if isinstance(value, dict) else value
+    return {key: entry for key, entry in value.items() if key != VERSION} if isinstance(value, dict) else value
 
 
 def _newer(disk: Disk, value: dict[str, Any], now: Any) -> dict[str, Any]:

@@ -37,14 +37,14 @@ class Source:
     `is_file`: the file itself."""
 
     label: str
-    found: ConfigTable
+    table: ConfigTable
     own: bool = True
     is_file: bool = False
 
     @property
     def value(self) -> dict[str, Any]:
         """All that the file holds, as far as it can be read."""
-        value = self.found.text.value
+        value = self.table.text.value
         return value if isinstance(value, dict) else {}
 
 
@@ -57,14 +57,14 @@ def sources_of(disk: Disk, root: str, name: str, directories: Sequence[str]) -> 
         Source(f"config/{name}{BACKUP}", read_table(disk, directory, name, backup=True)),
         *(Source(f"{state.place}", as_table(name, state.read(disk))) for state in states(disk, root, name)),
     ]
-    if own[1].found.state is not ConfigFileState.SOUND:  # half of a state that was being written
+    if own[1].table.state is not ConfigFileState.SOUND:  # half of a state that was being written
         del own[1]
     other = [
         Source(os.path.join(place, one), as_table(name, read_text(disk, place, one)), own=False)
         for place in directories
         for one in _names_of(name)
     ]
-    return [source for source in (*own, *other) if any(source.found.tables.values())]
+    return [source for source in (*own, *other) if any(source.table.tables.values())]
 
 
 def config_directory(disk: Disk, place: str) -> str:
@@ -74,18 +74,18 @@ def config_directory(disk: Disk, place: str) -> str:
         InvalidArgument: there is none, or no file of a broker is in it. StorageError.
     """
     inner = os.path.join(place, names.CONFIG)
-    found = inner if disk.is_dir(inner) else place
-    if not disk.is_dir(found):
+    directory = inner if disk.is_dir(inner) else place
+    if not disk.is_dir(directory):
         raise InvalidArgument("--from: no such directory", path=place, hint="name a config/ or a store")
-    if not any(disk.exists(os.path.join(found, one)) for name in TABLES for one in (name, name + BACKUP)):
+    if not any(disk.exists(os.path.join(directory, one)) for name in TABLES for one in (name, name + BACKUP)):
         raise InvalidArgument(
-            "--from: no configuration file of a broker in it", path=found, hint="name a config/ or a store"
+            "--from: no configuration file of a broker in it", path=directory, hint="name a config/ or a store"
         )
-    return found
+    return directory
 
 
 def _names_of(name: str) -> list[str]:
     """A file and its .bak. Offsets of another store may be in the other of the two files."""
     other = {CONSUMERS: LMQ_CONSUMERS, LMQ_CONSUMERS: CONSUMERS}.get(name)
-    found = [name, name + BACKUP]
-    return found if other is None else [*found, other, other + BACKUP]
+    file_names = [name, name + BACKUP]
+    return file_names if other is None else [*file_names, other, other + BACKUP]

@@ -63,9 +63,9 @@ def rebuilt_topics(
     """
     table, origin = _merged(sources, TOPIC_TABLE)
     lines: list[str] = []
-    for topic, said in table.items():
-        if said.get("topicName") not in (None, topic) or "topicName" not in said:
-            said["topicName"] = topic
+    for topic, settings in table.items():
+        if settings.get("topicName") not in (None, topic) or "topicName" not in settings:
+            settings["topicName"] = topic
     needed = evidence.topics
     for topic, count in sorted(needed.items()):
         known = topic in table
@@ -75,25 +75,27 @@ def rebuilt_topics(
         elif known and (not intact or topic == forced) and not names.is_lmq(topic):
             lines += _widen(topic, table[topic], count, stale=not intact or topic == forced)
     if forced is not None and forced in needed:
-        said = table.setdefault(forced, topic_json(forced, needed[forced]))
-        perm = as_int(said.get("perm"))
+        settings = table.setdefault(forced, topic_json(forced, needed[forced]))
+        perm = as_int(settings.get("perm"))
         if perm is not None and not perm & READ:
-            said["perm"] = perm | READ
+            settings["perm"] = perm | READ
             lines.append(f"{forced}: perm {perm} becomes {perm | READ}")
     lines += [f"{topic}: from {where}" for topic, where in origin.items() if where]
     return table, lines
 
 
-def _widen(topic: str, said: dict[str, Any], count: int, *, stale: bool) -> list[str]:
+def _widen(topic: str, settings: dict[str, Any], count: int, *, stale: bool) -> list[str]:
     """As many queues as hold messages: what was kept elsewhere may be older than the newest of them."""
     lines = []
     for name in ("readQueueNums", "writeQueueNums"):
-        known = as_int(said.get(name, 16 if stale else None))
-        if known is None or (known < count and (name == "readQueueNums" or known == as_int(said.get("readQueueNums")))):
-            said[name] = count
+        known = as_int(settings.get(name, 16 if stale else None))
+        if known is None or (
+            known < count and (name == "readQueueNums" or known == as_int(settings.get("readQueueNums")))
+        ):
+            settings[name] = count
             lines.append(f"{topic}: {name} {'unknown' if known is None else known} becomes {count}")
-        elif name not in said:
-            said[name] = count
+        elif name not in settings:
+            settings[name] = count
             lines.append(f"{topic}: {name} unknown becomes {count}")
     return lines
 
@@ -109,18 +111,18 @@ def rebuilt_groups(
     """As `rebuilt_topics`. `readers`: groups that have offsets, or are named by the messages they sent back."""
     table, origin = _merged(sources, GROUP_TABLE)
     lines: list[str] = []
-    for group, said in table.items():
-        if said.get("groupName") != group:
-            said["groupName"] = group
+    for group, settings in table.items():
+        if settings.get("groupName") != group:
+            settings["groupName"] = group
     counts = evidence.groups
     for group in sorted(counts.keys() | readers) if not intact else ():
         if group not in table and not is_own_group(group) and not names.is_lmq(group):
             table[group] = group_json(group, counts.get(group, 1))
             lines.append(f"{group}: with a broker's defaults")
     if forced is not None:
-        said = table.setdefault(forced, group_json(forced))
-        if said.get("consumeEnable", True) is not True:
-            said["consumeEnable"] = True
+        settings = table.setdefault(forced, group_json(forced))
+        if settings.get("consumeEnable", True) is not True:
+            settings["consumeEnable"] = True
             lines.append(f"{forced}: consumeEnable becomes true")
     lines += [f"{group}: from {where}" for group, where in origin.items() if where]
     return table, lines
@@ -131,8 +133,8 @@ def _merged(sources: Sequence[Source], key: str) -> tuple[dict[str, dict[str, An
     table: dict[str, dict[str, Any]] = {}
     origin: dict[str, str] = {}
     for number, source in enumerate(sources):
-        for name, said in source.found.tables[key].items():
+        for name, settings in source.table.tables[key].items():
             if name not in table:
-                table[name] = dict(said)
+                table[name] = dict(settings)
                 origin[name] = source.label if number or not source.is_file else ""
     return table, origin

@@ -35,7 +35,7 @@ class QueueExpiry:
 
 def expire_queues(disk: Disk, files: StoreFiles, log_min: int) -> tuple[QueueExpiry, ...]:
     """Every queue that has files, when the log begins at `log_min` (physical)."""
-    found = []
+    expiries = []
     for queue in files.queues:
         if not queue.files:
             continue
@@ -48,20 +48,20 @@ def expire_queues(disk: Disk, files: StoreFiles, log_min: int) -> tuple[QueueExp
                 break
             removed.append(file.path)
         removed += _expire_ext(disk, files, rows, new)
-        found.append(QueueExpiry(queue.queue, old, new, rows.extent, tuple(removed)))
-    return tuple(found)
+        expiries.append(QueueExpiry(queue.queue, old, new, rows.extent, tuple(removed)))
+    return tuple(expiries)
 
 
 def expire_index(disk: Disk, files: StoreFiles, log_min: int) -> tuple[str, ...]:
     """Names of the index files that end before `log_min`. Source: IndexService#deleteExpiredFile."""
     removed: list[str] = []
-    for found in files.index[:-1]:
-        if not found.whole:
+    for index_file in files.index[:-1]:
+        if not index_file.whole:
             break
-        with ClosedIndexFile(disk, found.path, files.index_layout) as file:
+        with ClosedIndexFile(disk, index_file.path, files.index_layout) as file:
             if file.header.end_phy_offset >= log_min:
                 break
-        removed.append(found.name)
+        removed.append(index_file.name)
     return tuple(removed)
 
 
@@ -70,9 +70,9 @@ def _first_at(rows: QueueRows, start: int, physical: int) -> int:
     import numpy as np
 
     for at, chunk in rows.chunks(start, rows.extent):
-        found = np.flatnonzero(is_real(chunk) & (chunk["physical_offset"] >= physical))
-        if len(found):
-            return at + int(found[0])
+        after = np.flatnonzero(is_real(chunk) & (chunk["physical_offset"] >= physical))
+        if len(after):
+            return at + int(after[0])
     return max(start, rows.extent)
 
 

@@ -191,7 +191,9 @@ class RecoverPlan:
                 for one in self.log.requeued
             ],
             **self._layout_json(),
-            "setAside": [{"path": os.path.relpath(o.path, self.files.root), "why": o.said} for o in self.set_aside],
+            "setAside": [
+                {"path": os.path.relpath(o.path, self.files.root), "why": o.description} for o in self.set_aside
+            ],
             "queues": [
                 {
                     "topic": queue.queue.topic,

@@ -32,7 +32,7 @@ def of_the_log(
     `undecided`: of stale tails that may be none.
     """
     end = log.end
-    yield from (f"{os.path.relpath(odd.path, files.root)}: {odd.said}" for odd in files.odd)
+    yield from (f"{os.path.relpath(odd.path, files.root)}: {odd.description}" for odd in files.odd)
     yield from layout.problems
     if not files.checkpoint_ok:
         yield "the checkpoint is missing or too short: a broker reads its times as 0"

@@ -67,10 +67,10 @@ class Special:
     operations: frozenset[tuple[int, str]] = frozenset()
 
 
-def find_special(found: Iterable[Found], kept_half: KeptHalf) -> Special:
+def find_special(events: Iterable[Found], kept_half: KeptHalf) -> Special:
     """Read all that was saved, in log order."""
     search = _Search()
-    for batch, displaced in batches(found):
+    for batch, displaced in batches(events):
         if not displaced:
             search.feed(batch)
     operations = (
@@ -184,9 +184,9 @@ class Chooser:
             stored = decode(record)
         except FormatError:
             return Skip.REFUSED
-        found = stored.properties
+        named = stored.properties
         waits = stored.topic in (names.SCHEDULE_TOPIC, HALF_TOPIC)
-        topic = found.get(properties.REAL_TOPIC, stored.topic) if waits else stored.topic
+        topic = named.get(properties.REAL_TOPIC, stored.topic) if waits else stored.topic
         if rules.topics is not None and topic not in rules.topics:
             self.other_topics.add(topic)
             return Skip.OTHER_TOPIC
@@ -201,7 +201,7 @@ class Chooser:
             return Skip.INVISIBLE
         if place in rules.refused:
             return Skip.REFUSED
-        chosen = self._message(stored, found, place)
+        chosen = self._message(stored, named, place)
         if isinstance(chosen, Message) and (
             place in rules.placed
             or any(run.covers(topic, displaced=displaced) and (run.done or place <= run.position) for run in rules.runs)
@@ -212,36 +212,36 @@ class Chooser:
     def _is_there(self, place: int, record: memoryview) -> bool:
         return place + len(record) <= self._log_end and self._log.read(place, len(record)) == record
 
-    def _message(self, stored: StoredMessage, found: dict[str, str], place: int) -> Message | Skip:
+    def _message(self, stored: StoredMessage, named: dict[str, str], place: int) -> Message | Skip:
         rules = self._rules
-        delay = found.pop(properties.DELAY, "")
-        found.pop(properties.INNER_MULTI_QUEUE_OFFSET, None)
+        delay = named.pop(properties.DELAY, "")
+        named.pop(properties.INNER_MULTI_QUEUE_OFFSET, None)
         message = stored.to_message()
         if not (rules.own and 0 < stored.prepared_transaction_offset < rules.cut):
             message = message._replace(prepared_transaction_offset=0)
         if stored.topic == names.SCHEDULE_TOPIC:
             if place in rules.special.delivered:
                 return Skip.DELIVERED
-            queue_id = found.get(properties.REAL_QID, "0")
+            queue_id = named.get(properties.REAL_QID, "0")
             message = message._replace(
-                topic=found.get(properties.REAL_TOPIC, ""),
+                topic=named.get(properties.REAL_TOPIC, ""),
                 queue_id=int(queue_id) if queue_id.isdecimal() else 0,
             )
             level = self._level_again(stored, delay)
             if level:
-                found[properties.DELAY] = str(level)
+                named[properties.DELAY] = str(level)
         elif stored.topic == HALF_TOPIC:
             if place in rules.special.settled:
                 return Skip.SETTLED
-            found.pop(properties.TRAN_PREPARED_QUEUE_OFFSET, None)  # it names a place of the old queue
+            named.pop(properties.TRAN_PREPARED_QUEUE_OFFSET, None)  # it names a place of the old queue
         elif stored.topic == OP_TOPIC:
             body = self._operations.get(place)
             if body is None:
                 return Skip.STALE_OPERATION
             message = message._replace(body=body.encode())
-        found.pop(properties.REPLAYED, None)
-        found[properties.REPLAYED] = mark(rules.saved, place)
-        return message._replace(properties=found)
+        named.pop(properties.REPLAYED, None)
+        named[properties.REPLAYED] = mark(rules.saved, place)
+        return message._replace(properties=named)
 
     def _level_again(self, stored: StoredMessage, delay: str) -> int:
         """The level at which a message waits on; 0 when it is due."""
@@ -258,8 +258,8 @@ class Chooser:
 
 def needs_multi_dispatch(message: StoredMessage, config: StoreConfig) -> bool:
     """Whether it lies in further queues that a store with these settings would not put it into."""
-    found = message.properties
-    if not found.get(properties.INNER_MULTI_QUEUE_OFFSET):
+    named = message.properties
+    if not named.get(properties.INNER_MULTI_QUEUE_OFFSET):
         return False
-    targets = found.get(properties.INNER_MULTI_DISPATCH, "").split(properties.MULTI_DISPATCH_SPLITTER)
+    targets = named.get(properties.INNER_MULTI_DISPATCH, "").split(properties.MULTI_DISPATCH_SPLITTER)
     return not config.enable_multi_dispatch or (not config.enable_lmq and any(map(names.is_lmq, targets)))

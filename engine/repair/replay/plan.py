@@ -76,7 +76,7 @@ class ReplayPlan:
         rules: by which each record is judged.
         run: as it is noted when it begins. `runs`: those before it.
         share: what is put.
-        found: what is whole and what is lost in what was saved.
+        report: what is whole and what is lost in what was saved.
         resumed: whether a killed run goes on.
         consumers: groups that stand above a queue's end: (group, queue, offset, the queue's end now).
         problems: what the operator should know.
@@ -89,7 +89,7 @@ class ReplayPlan:
     run: Run
     runs: tuple[Run, ...]
     share: ReplayShare
-    found: ScanReport
+    report: ScanReport
     resumed: bool
     consumers: tuple[tuple[str, TopicQueue, int, int], ...]
     problems: tuple[str, ...]
@@ -139,7 +139,7 @@ class ReplayPlan:
                 {"physicalOffset": place, "topic": topic, "reason": reason}
                 for place, topic, reason in share.refused[:SHOWN]
             ],
-            "lost": [stretch.to_json() for stretch in self.found.lost],
+            "lost": [stretch.to_json() for stretch in self.report.lost],
             "consumersAbove": [
                 {"group": group, "topic": queue.topic, "queueId": queue.queue_id, "offset": offset, "maxOffset": end}
                 for group, queue, offset, end in self.consumers

@@ -194,8 +194,8 @@ class _Planner:
             known = KnownNames.of(self._disk, self._files).and_also(TopicQueue(t, 0) for t in chooser.other_topics)
             for topic in rules.topics:
                 known.demand_topic(topic)
-        share, found = self._share, counting.report
-        found.lost = [stretch for stretch in found.lost if stretch.file is not None]
+        share, report = self._share, counting.report
+        report.lost = [stretch for stretch in report.lost if stretch.file is not None]
         rules = replace(rules, refused=frozenset(place for place, _, _ in share.refused))
         consumers = read_consumers(self._disk, self._target.root, share.queues)
         above = tuple(
@@ -205,7 +205,7 @@ class _Planner:
         )
         refusal = self._refusal(resumed=resumed)
         return ReplayPlan(
-            self._files, self._target, rules, run, before, share, found, resumed, above, consumers.problems, refusal
+            self._files, self._target, rules, run, before, share, report, resumed, above, consumers.problems, refusal
         )
 
     def _events(self, saved: SavedLog) -> Iterator[Found]:

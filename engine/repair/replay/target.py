@@ -72,8 +72,8 @@ class ReplayTarget:
     @property
     def next_offsets(self) -> dict[TopicQueue, int]:
         """The next queue offset of each of its queues."""
-        found = () if self.recovery is None else self.recovery.state.queues
-        return {state.queue: state.max_offset for state in found}
+        queues = () if self.recovery is None else self.recovery.state.queues
+        return {state.queue: state.max_offset for state in queues}
 
 
 def target_name(files: StoreFiles, into: Path | None) -> str:

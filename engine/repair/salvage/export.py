@@ -64,9 +64,9 @@ class Export:
     @property
     def report(self) -> ScanReport:
         """What is whole and what is lost in all that the repair saved of the log."""
-        found = self._counting.report
-        found.lost = [stretch for stretch in found.lost if stretch.file is not None]
-        return found
+        scan = self._counting.report
+        scan.lost = [stretch for stretch in scan.lost if stretch.file is not None]
+        return scan
 
     def __iter__(self) -> Iterator[tuple[int, StoredMessage]]:
         """The messages, in log order, each with the place that its record had.
@@ -77,9 +77,9 @@ class Export:
         """
         limit = self._files.config.max_message_size
         with SavedLog(self._disk, log_spans(self.saved)) as log:
-            for found in whole_records(self._disk, log, log.segments[0].offset, max_message_size=limit):
-                self._counting.feed(found)
-                for batch, displaced in batches([found]):
+            for event in whole_records(self._disk, log, log.segments[0].offset, max_message_size=limit):
+                self._counting.feed(event)
+                for batch, displaced in batches([event]):
                     if displaced and not self._wanted.displaced:
                         continue
                     for i in range(len(batch)):

@@ -120,8 +120,8 @@ def _interrupted(config: StoreConfig, open_ones: Sequence[Repair], what: str) ->
 
 
 def _open(disk: Disk, config: StoreConfig, *, of_config: bool) -> list[Repair]:
-    found = unfinished(repairs(disk, os.fspath(config.store_path_root_dir)))
-    return [repair for repair in found if repair.is_config == of_config]
+    killed = unfinished(repairs(disk, os.fspath(config.store_path_root_dir)))
+    return [repair for repair in killed if repair.is_config == of_config]
 
 
 def _close(disk: Disk, config: StoreConfig, open_ones: Sequence[Repair], *, whole: bool) -> None:

@@ -296,10 +296,10 @@ def _bytes_to_copy(disk: Disk, piece: Piece, *, look: bool) -> int:
     reader = disk.open_reader(piece.now)
     try:
         end = min(piece.offset + piece.length, reader.size())
-        found = data_ranges(reader, piece.offset, end)
+        runs = data_ranges(reader, piece.offset, end)
         if look:
-            found = ((at, at + len(run)) for at, run in blocks(reader, piece.offset, end, shift=-piece.offset))
-        ranges = [(low - piece.offset, high - piece.offset) for low, high in found]
+            runs = ((at, at + len(run)) for at, run in blocks(reader, piece.offset, end, shift=-piece.offset))
+        ranges = [(low - piece.offset, high - piece.offset) for low, high in runs]
         return blocks_taken(ranges) + (-(-len(ranges) // _RANGES) * BLOCK if len(ranges) > 1 else 0)
     finally:
         reader.close()

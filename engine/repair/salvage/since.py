@@ -196,13 +196,13 @@ def _demand_zeros(disk: Disk, root: str, chain: Sequence[Repair], path: str, off
 def _is_theirs(disk: Disk, path: str, pieces: Sequence[dict[str, Any]]) -> bool:
     if not disk.exists(path):
         return any(piece["action"] in ("create", "move") for piece in pieces)
-    found = disk.stat(path)
-    if not found.is_file:
+    entry = disk.stat(path)
+    if not entry.is_file:
         return any(piece["action"] == "move" for piece in pieces)
     if any(
-        piece["action"] in KEPT and piece["length"] == found.size and holds(disk, path, 0, found.size, piece["sha256"])
+        piece["action"] in KEPT and piece["length"] == entry.size and holds(disk, path, 0, entry.size, piece["sha256"])
         for piece in pieces
     ):
         return True
     written_by_it = {piece["becomes"] for piece in pieces if piece.get("becomes")}
-    return any(holds(disk, path, 0, found.size, sha256) for sha256 in written_by_it)
+    return any(holds(disk, path, 0, entry.size, sha256) for sha256 in written_by_it)

@@ -170,10 +170,10 @@ def undo(disk: Disk, plan: UndoPlan) -> None:
         disk.write_file_atomically(os.path.join(repair.directory, UNDONE), b"{}")
 
 
-def _chain(found: list[Repair]) -> list[Repair]:
+def _chain(done: list[Repair]) -> list[Repair]:
     """The last repair, newest first with the killed ones of its kind (`Repair.is_config`) that it went on from."""
     chain: list[Repair] = []
-    for repair in reversed([one for one in found if not one.undone]):
+    for repair in reversed([one for one in done if not one.undone]):
         if chain and (repair.applied is not None or repair.is_config != chain[0].is_config):
             break
         chain.append(repair)
@@ -187,8 +187,8 @@ def _check_places(config: StoreConfig, chain: list[Repair]) -> None:
     """Nothing is written outside of the store and its log directories, whatever a manifest says."""
     directories = [os.path.abspath(path) for path in config.log_directories]
     for repair in chain:
-        said = (piece.get(name, "") for piece in repair.pieces for name in ("path", "target", "via", "source"))
-        places = [*said, *repair.manifest.get("files", ())]
+        paths = (piece.get(name, "") for piece in repair.pieces for name in ("path", "target", "via", "source"))
+        places = [*paths, *repair.manifest.get("files", ())]
         for path in places:
             if os.path.isabs(path) and os.path.dirname(path) not in directories:
                 raise CannotMend(
@@ -358,8 +358,8 @@ def _remove(disk: Disk, path: str, chain: Sequence[Repair]) -> None:
         disk.unlink(path)
         directory = os.path.dirname(path)
         disk.sync_dir(directory)
-        told = all("made" in repair.manifest for repair in chain)
-        if not told and names.CONSUMEQUEUE in path and disk.remove_dir(directory):
+        listed = all("made" in repair.manifest for repair in chain)
+        if not listed and names.CONSUMEQUEUE in path and disk.remove_dir(directory):
             disk.remove_dir(os.path.dirname(directory))
 
 

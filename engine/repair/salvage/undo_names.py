@@ -37,33 +37,33 @@ def missing_directories(disk: Disk, root: str, pieces: Iterable[Saved]) -> list[
                 first, _, rest = place.partition(os.sep)
                 if first == names.CONSUMEQUEUE and rest:
                     wanted.add(os.path.join(names.CONSUMEQUEUE_EXT, rest))
-    found = set()
+    missing = set()
     for directory in wanted:
         place = directory
-        while place and place not in found and not disk.is_dir(os.path.join(root, place)):
-            found.add(place)
+        while place and place not in missing and not disk.is_dir(os.path.join(root, place)):
+            missing.add(place)
             place = os.path.dirname(place)
-    return sorted(found)
+    return sorted(missing)
 
 
-def is_made_since(piece: dict[str, Any], repair: Repair, found: Sequence[Repair]) -> bool:
+def is_made_since(piece: dict[str, Any], repair: Repair, undone: Sequence[Repair]) -> bool:
     """Whether what a repair set aside is an empty file that a killed repair before it had made: it isn't brought back.
 
-    `found`: the repairs that are taken back, newest first. The oldest listed all files before its first change.
+    `undone`: the repairs that are undone, newest first. The oldest listed all files before its first change.
     """
-    before: Listing = found[-1].manifest["files"]
+    before: Listing = undone[-1].manifest["files"]
     empty = piece["action"] == "move" and piece["why"] in (Oddness.EMPTY.value, *AFTER_GAP_WORDS)
-    return empty and repair is not found[-1] and piece["path"] not in before
+    return empty and repair is not undone[-1] and piece["path"] not in before
 
 
-def moved_back(disk: Disk, root: str, found: Sequence[Repair]) -> frozenset[str]:
+def moved_back(disk: Disk, root: str, undone: Sequence[Repair]) -> frozenset[str]:
     """Places of what was set aside and is no longer: an undo that was killed has brought it back."""
     return frozenset(
         piece["path"]
-        for repair in found
+        for repair in undone
         for piece in repair.pieces
         if piece["action"] == "move"
-        and not is_made_since(piece, repair, found)
+        and not is_made_since(piece, repair, undone)
         and disk.look(os.path.join(root, piece["target"])) is None
     )
 
@@ -71,8 +71,8 @@ def moved_back(disk: Disk, root: str, found: Sequence[Repair]) -> frozenset[str]
 def is_aside(disk: Disk, root: str, piece: dict[str, Any]) -> bool:
     """What was to be set aside may still be at its place, or be there again (a repair or undo was killed)."""
     places = [os.path.join(root, piece["target"]), os.path.join(root, piece["path"])]
-    found = next((entry for path in places if (entry := disk.look(path)) is not None), None)
-    return found is not None and (not _is_plain(disk, found) or found.size == piece["length"])
+    aside = next((entry for path in places if (entry := disk.look(path)) is not None), None)
+    return aside is not None and (not _is_plain(disk, aside) or aside.size == piece["length"])
 
 
 def _is_plain(disk: Disk, entry: Entry) -> bool:
@@ -80,14 +80,14 @@ def _is_plain(disk: Disk, entry: Entry) -> bool:
     return entry.is_file and not disk.link_of(entry.path)
 
 
-def bring_back(disk: Disk, root: str, found: Sequence[Repair]) -> None:
+def bring_back(disk: Disk, root: str, undone: Sequence[Repair]) -> None:
     """Move what was set aside back to its place, newest first; directories that the repairs made go before and after.
 
     Raises:
         StoreChanged: something that no repair has made is in its place. StorageError.
     """
-    _remove_made(disk, root, found)
-    for repair in found:
+    _remove_made(disk, root, undone)
+    for repair in undone:
         for piece in reversed(repair.pieces):
             if piece["action"] != "move":
                 continue
@@ -96,7 +96,7 @@ def bring_back(disk: Disk, root: str, found: Sequence[Repair]) -> None:
             aside = disk.look(target)
             if aside is None:
                 continue
-            if is_made_since(piece, repair, found):
+            if is_made_since(piece, repair, undone):
                 disk.unlink(target)
                 disk.sync_dir(os.path.dirname(target))
                 continue
@@ -111,15 +111,15 @@ def bring_back(disk: Disk, root: str, found: Sequence[Repair]) -> None:
             disk.replace(target, path)
             disk.sync_dir(os.path.dirname(path))
             disk.sync_dir(os.path.dirname(target))
-    _remove_made(disk, root, found)
+    _remove_made(disk, root, undone)
 
 
-def bring_back_homes(disk: Disk, root: str, found: Sequence[Repair], homes: Collection[str]) -> None:
+def bring_back_homes(disk: Disk, root: str, undone: Sequence[Repair], homes: Collection[str]) -> None:
     """Move directories back that were set aside once files of the log had been taken out: these come back into them.
 
     Raises StorageError.
     """
-    for piece in (piece for repair in found for piece in reversed(repair.pieces)):
+    for piece in (piece for repair in undone for piece in reversed(repair.pieces)):
         if piece["action"] != "move" or piece["path"] not in homes:
             continue
         path, target = os.path.join(root, piece["path"]), os.path.join(root, piece["target"])
@@ -130,8 +130,8 @@ def bring_back_homes(disk: Disk, root: str, found: Sequence[Repair], homes: Coll
             disk.sync_dir(os.path.dirname(target))
 
 
-def _remove_made(disk: Disk, root: str, found: Iterable[Repair]) -> None:
-    made = {place for repair in found for place in repair.manifest.get("made", ())}
+def _remove_made(disk: Disk, root: str, undone: Iterable[Repair]) -> None:
+    made = {place for repair in undone for place in repair.manifest.get("made", ())}
     for place in sorted(made, key=lambda place: place.count(os.sep), reverse=True):
         path = os.path.join(root, place)
         entry = disk.look(path)
@@ -156,8 +156,8 @@ def link_holds(disk: Disk, path: str, piece: dict[str, Any]) -> bool:
     """Whether what the link of a removed file led to is there, with its bytes."""
     target = piece.get("link", "")
     place = os.path.join(os.path.dirname(path), target)
-    found = disk.look(place) if target else None
+    entry = disk.look(place) if target else None
     length = int(piece["length"])
     return (
-        found is not None and found.is_file and found.size == length and holds(disk, place, 0, length, piece["sha256"])
+        entry is not None and entry.is_file and entry.size == length and holds(disk, place, 0, length, piece["sha256"])
     )

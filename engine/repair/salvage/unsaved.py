@@ -34,9 +34,9 @@ def unsaved(error: StorageError, config: StoreConfig, again: Sequence[str], into
     instead = f"with the copy in its place, {run} saves all that could be read"
     if "--bridge" not in again:
         return StorageError(message, path=error.path, offset=error.offset, next_step=bring(f"{copy}; {instead}"))
-    found = NextStep(
+    step = NextStep(
         command_line(config, *again, "--no-salvage", "--yes"),
         "saves nothing, and gives up unreadable data",
         "keeps every sound message",
     )
-    return StorageError(message, path=error.path, offset=error.offset, hint=f"{copy}; {instead}", next_step=found)
+    return StorageError(message, path=error.path, offset=error.offset, hint=f"{copy}; {instead}", next_step=step)

@@ -207,11 +207,11 @@ class _Taken:
 def _take(batch: RecordBatch) -> _Taken:
     import numpy as np
 
-    found = np.frombuffer(batch.buffer, dtype=np.uint8)
+    bytes_of_batch = np.frombuffer(batch.buffer, dtype=np.uint8)
     places = batch.offsets() - batch.base + POSITION_MAGIC
     mine = np.ones(len(batch), dtype=np.bool_)
     for number, byte in enumerate(MAGIC_BYTES[0]):
-        mine &= found[places + number] == byte
+        mine &= bytes_of_batch[places + number] == byte
     count = len(mine) if mine.all() else int(mine.argmin())
     ends = (batch.offsets() + batch.sizes())[:count]
     consumed = ends[batch.consumable()[:count]]
@@ -232,13 +232,13 @@ def queue_end(disk: Disk, queue: QueueFiles, file_size: int) -> tuple[int, int]:
     rows = QueueRows(disk, queue)
     place = rows.first
     for file in queue.files[max(0, len(queue.files) - _FILES) :]:
-        found = rows.read(file.offset // UNIT_SIZE, (file.offset + file_size) // UNIT_SIZE)
-        bad = np.flatnonzero((found["physical_offset"] < 0) | (found["size"] <= 0))
-        count = int(bad[0]) if len(bad) else len(found)
+        units = rows.read(file.offset // UNIT_SIZE, (file.offset + file_size) // UNIT_SIZE)
+        bad = np.flatnonzero((units["physical_offset"] < 0) | (units["size"] <= 0))
+        count = int(bad[0]) if len(bad) else len(units)
         place = file.offset // UNIT_SIZE + count
         if count:
-            end = int(found["physical_offset"][count - 1]) + int(found["size"][count - 1])
-        if count < len(found):
+            end = int(units["physical_offset"][count - 1]) + int(units["size"][count - 1])
+        if count < len(units):
             break
     return place, end
 
@@ -250,13 +250,13 @@ def _cut_queue_end(disk: Disk, queue: QueueFiles, log_end: int) -> int:
     rows = QueueRows(disk, queue)
     for file in reversed(queue.files):
         start = file.offset // UNIT_SIZE
-        found = rows.read(start, start + file.size // UNIT_SIZE)
-        physical, size = found["physical_offset"].astype(np.int64), found["size"].astype(np.int64)
+        units = rows.read(start, start + file.size // UNIT_SIZE)
+        physical, size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
         if physical[0] >= log_end:
             continue  # the whole file goes
         stop = np.flatnonzero((physical < 0) | (size <= 0) | (physical >= log_end))
         stop = stop[stop > 0]
-        last = (int(stop[0]) if len(stop) else len(found)) - 1
+        last = (int(stop[0]) if len(stop) else len(units)) - 1
         return int(physical[last] + size[last])
     return log_end
 

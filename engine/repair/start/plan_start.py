@@ -101,14 +101,14 @@ class StartPlan:
     @property
     def loses(self) -> list[str]:
         """What would be lost, in words; empty when nothing would."""
-        found = []
+        losses = []
         if self.records_behind:
-            found.append(f"{counted(self.records_behind, 'message')} after {self.apache.end}")
+            losses.append(f"{counted(self.records_behind, 'message')} after {self.apache.end}")
         if self.short:
-            found.append(f"{counted(sum(self.short.values()), 'message')} of {counted(len(self.short), 'queue')}")
+            losses.append(f"{counted(sum(self.short.values()), 'message')} of {counted(len(self.short), 'queue')}")
         if self.keys_lost:
-            found.append(f"{counted(self.keys_lost, 'key')} of the index")
-        return found
+            losses.append(f"{counted(self.keys_lost, 'key')} of the index")
+        return losses
 
     @property
     def refusal(self) -> RStoreError | None:
@@ -206,18 +206,18 @@ def plan_start(
     return plan
 
 
-def _configured(plan: StartPlan, found: ConfigStart, conf: Sequence[str]) -> None:
+def _configured(plan: StartPlan, start: ConfigStart, conf: Sequence[str]) -> None:
     """What config/ and broker.conf do to the start. Where a table stops it, the store is never opened, and nothing of
     it changes. Most that stops it in broker.conf (delay levels, thread pools) does so when the store was recovered
     (BrokerController#initialize), so what would be lost is told.
     """
-    plan.problems += found.problems
-    if plan.apache.outcome is not StartOutcome.OPENS and not found.stops:
+    plan.problems += start.problems
+    if plan.apache.outcome is not StartOutcome.OPENS and not start.stops:
         return
-    if found.stops:
-        plan.apache = replace(plan.apache, outcome=StartOutcome.REFUSES, why=found.stops[0], removed=())
+    if start.stops:
+        plan.apache = replace(plan.apache, outcome=StartOutcome.REFUSES, why=start.stops[0], removed=())
         plan.behind, plan.short, plan.index_removed, plan.keys_lost, plan.bytes_cut = {}, {}, [], 0, 0
-    elif late := (*found.stops_late, *conf):
+    elif late := (*start.stops_late, *conf):
         plan.apache = replace(plan.apache, outcome=StartOutcome.REFUSES, why=late[0])
 
 
@@ -249,18 +249,18 @@ def _look_for_next(disk: Disk, plan: StartPlan) -> None:
     files = plan.files
     live = holder_of(disk, files.root) is not None
     done = repairs(disk, files.root)
-    found = Findings()
+    findings = Findings()
     layout = None if live else layout_of(disk, files)
     plan.gone = is_log_gone(files, layout)
-    file_findings(disk, files, found, live=live, done=done, layout=layout)
+    file_findings(disk, files, findings, live=live, done=done, layout=layout)
     planned = as_planned(files, layout)
-    gap_findings(disk, planned, found, done)
-    path_findings(disk, files.config, found)
-    check_served(disk, planned, read_config(disk, files.config, files.root, found), found, live=live)
+    gap_findings(disk, planned, findings, done)
+    path_findings(disk, files.config, findings)
+    check_served(disk, planned, read_config(disk, files.config, files.root, findings), findings, live=live)
     for code in plan.wrong:
-        found.add(code, "log", names.COMMITLOG)
+        findings.add(code, "log", names.COMMITLOG)
     if not plan.gone or files.queues:
-        plan.next = next_step.of_findings(files.config, found.result(), everything=False, live=live)
+        plan.next = next_step.of_findings(files.config, findings.result(), everything=False, live=live)
 
 
 def _settings(disk: Disk, config: StoreConfig) -> list[str]:
@@ -268,13 +268,13 @@ def _settings(disk: Disk, config: StoreConfig) -> list[str]:
     if not config.given & set(_SIZES):
         return []
     try:
-        told = survey(disk, config.as_given(config.given - set(_SIZES))).config
+        inferred = survey(disk, config.as_given(config.given - set(_SIZES))).config
     except RStoreError as error:
         return [error.message]
     return [
-        f"{apache_key(name)} = {getattr(config, name)}, the files have {getattr(told, name)}"
+        f"{apache_key(name)} = {getattr(config, name)}, the files have {getattr(inferred, name)}"
         for name in _SIZES
-        if name in config.given and getattr(told, name) != getattr(config, name)
+        if name in config.given and getattr(inferred, name) != getattr(config, name)
     ]
 
 
@@ -311,16 +311,16 @@ def _count_behind(plan: StartPlan, log: ClosedLog) -> None:
 
 def _skipped(plan: StartPlan, log: ClosedLog) -> list[tuple[int, int]]:
     """Stretches that dispatch leaves out: from a bad record on the rest of its file (ReputMessageService#doReput)."""
-    found: list[tuple[int, int]] = []
+    skipped: list[tuple[int, int]] = []
     if plan.apache.mode is Mode.ABNORMAL:
-        return found  # recovery itself has dispatched all that it read
+        return skipped  # recovery itself has dispatched all that it read
     scanner = Scanner(log, check_crc=False, max_message_size=plan.files.config.max_message_size)
     for segment in log.segments:
         low, high = max(segment.offset, plan.apache.dispatch_from), min(segment.end, plan.apache.end)
         for event in scanner.scan(low, high) if low < high else ():
             if isinstance(event, Damage) and event.reason is not Reason.BLANK_LENGTH:
-                found.append((event.offset, high))
-    return found
+                skipped.append((event.offset, high))
+    return skipped
 
 
 def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list[tuple[int, int]]) -> None:
@@ -348,9 +348,9 @@ def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list
         if segment.source is not None:
             places.add(segment.offset, segment.end)
     ends = {
-        found.queue: queue_end(disk, found, plan.files.config.mapped_file_size_consume_queue)
-        for found in plan.files.queues
-        if found.files
+        queue_files.queue: queue_end(disk, queue_files, plan.files.config.mapped_file_size_consume_queue)
+        for queue_files in plan.files.queues
+        if queue_files.files
     }
     queues = {queue.number: queue.queue for queue in repair.queues}
     for chunk in repair.writes.chunks():
@@ -361,15 +361,15 @@ def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list
             for start, end in skipped:
                 lost |= (physical >= start) & (physical < end)
             _add(plan, queue, int((lost & (physical < plan.apache.end)).sum()))
-    for found in plan.files.queues:
-        if found.files:
-            rows = QueueRows(disk, found)
-            first, known = ends[found.queue]
+    for queue_files in plan.files.queues:
+        if queue_files.files:
+            rows = QueueRows(disk, queue_files)
+            first, known = ends[queue_files.queue]
             for _, units in rows.chunks(rows.first, first) if places else ():
-                _add(plan, found.queue, int((is_real(units) & places.mask(units["physical_offset"])).sum()))
+                _add(plan, queue_files.queue, int((is_real(units) & places.mask(units["physical_offset"])).sum()))
             limit = min(_dispatched_from(plan, known), plan.apache.end)
             for _, units in rows.chunks(first, max(first, rows.extent)):
-                _add(plan, found.queue, int((is_real(units) & (units["physical_offset"] < limit)).sum()))
+                _add(plan, queue_files.queue, int((is_real(units) & (units["physical_offset"] < limit)).sum()))
 
 
 def _dispatched_from(plan: StartPlan, known: int) -> int:
@@ -384,22 +384,22 @@ def _add(plan: StartPlan, queue: TopicQueue, count: int) -> None:
 
 def _count_all_queues(disk: Disk, plan: StartPlan) -> None:
     """Without a commit log every queue goes, and with it the queue offsets that consumers hold."""
-    for found in plan.files.queues:
-        rows = QueueRows(disk, found)
+    for queue_files in plan.files.queues:
+        rows = QueueRows(disk, queue_files)
         units = sum(int(is_real(chunk).sum()) for _, chunk in rows.chunks(rows.first, rows.extent))
         if units:
-            plan.short[found.queue] = units
+            plan.short[queue_files.queue] = units
 
 
 def _count_keys(disk: Disk, plan: StartPlan) -> None:
     """Index files newer than the checkpoint go; keys of what recovery doesn't read again go with them."""
     if not plan.files.config.message_index_enable:
         return
-    for found in plan.files.index:
-        if not found.whole:
-            plan.problems.append(f"index/{found.name}: {found.size} bytes, which does not match the settings")
+    for index_file in plan.files.index:
+        if not index_file.whole:
+            plan.problems.append(f"index/{index_file.name}: {index_file.size} bytes, which does not match the settings")
             continue
-        with ClosedIndexFile(disk, found.path, plan.files.index_layout) as file:
+        with ClosedIndexFile(disk, index_file.path, plan.files.index_layout) as file:
             if file.header.end_timestamp > plan.files.checkpoint.index_msg_timestamp:
-                plan.index_removed.append(found.name)
+                plan.index_removed.append(index_file.name)
                 plan.keys_lost += entries_before(file, file.entry_count, plan.apache.dispatch_from)

@@ -207,7 +207,7 @@ def test_two_file_systems(fixture_copy: Store) -> None:
     assert (far.paths, far.log_bytes) == ((str(other),), size)
     assert found.rate is not None
     assert far.per_hour == round(found.rate.per_hour / 2)
-    assert near.per_hour == round(found.rate.per_hour * (0.5 + found.beside))
+    assert near.per_hour == round(found.rate.per_hour * (0.5 + found.derived_ratio))
 
 
 def test_an_empty_store(tmp_path: Path) -> None:

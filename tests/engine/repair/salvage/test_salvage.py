@@ -198,8 +198,8 @@ def test_list_and_show(damaged: tuple[StoreConfig, list[int]]) -> None:
     before = stores.snapshot(root)
     found = inventory(Disk(), config)
     (entry,) = found.entries
-    assert (entry.saved.state, entry.found.sound.records) == ("done", 39)
-    assert lost(entry.found) == [(offsets[20], offsets[21] - offsets[20])]
+    assert (entry.saved.state, entry.report.sound.records) == ("done", 39)
+    assert lost(entry.report) == [(offsets[20], offsets[21] - offsets[20])]
     assert [(Path(path).name[:8], size) for path, size, _ in found.leftovers] == [("20200101", 100), ("20200102", 1)]
     files = [path for path in (root / "salvage").rglob("*") if path.is_file()]
     assert 0 < found.room <= sum(path.stat().st_size for path in files)
@@ -344,7 +344,7 @@ def test_a_copy_that_is_gone_hides_nothing_else(damaged: tuple[StoreConfig, list
     (directory / copies[0]).unlink()
     (entry,) = inventory(Disk(), config).entries
     assert entry.unreadable == f"missing: {copies[0]}"
-    assert 0 < entry.found.sound.records < whole.found.sound.records
+    assert 0 < entry.report.sound.records < whole.report.sound.records
     described = describe(Disk(), config, directory.name)
     assert len(described.pieces) == len(pieces)
     with pytest.raises(CannotMend, match="missing"):
