@@ -329,7 +329,7 @@ def test_the_delay_that_is_left(tmp_path: Path) -> None:
     (offset,) = put_all(config, [named("T", "later", DELAY="18")])
     damage(tmp_path, offset - 60, b"\xff\xff")
     cut(config)
-    stored = plan_replay(Disk(), config, ReplayRequest()).found.sound.first
+    stored = plan_replay(Disk(), config, ReplayRequest()).report.sound.first
     disk = Disk()
     disk.now_ms = lambda: stored + 7_200_000 - 100_000  # type: ignore[method-assign]
     replay(disk, plan_replay(disk, config, ReplayRequest()))

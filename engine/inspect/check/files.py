@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from engine.format import names
 from engine.inspect.finding import Fix
 from engine.inspect.store.known import known_of
-from engine.inspect.store.layout import UNREAD, arranged
+from engine.inspect.store.layout import arranged
 from engine.inspect.store.odd import QUEUE_EMPTY, SIZE, STRAY
 from engine.inspect.store.path_slips import hint_of, key_of, log_settings, meant_instead, slip_of
 from engine.inspect.store.repairs import unfinished
+from engine.inspect.store.segment_place import UNREAD
 from engine.inspect.store.unnamed import unnamed_segment
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation
 from engine.inspect.check.check import check
 from engine.inspect.status.status import status
-from engine.inspect.store.layout import UNREAD, layout_of
+from engine.inspect.store.layout import layout_of
 from engine.inspect.store.record_search import whole
+from engine.inspect.store.segment_place import UNREAD
 from engine.inspect.store.survey import survey
 from engine.log.source import ClosedLog, Segment
 from engine.repair.recover.apply import apply
