@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from engine.inspect.finding import CODES
 from tests.support import fixtures, golden, references, stores
 from tests.support.checking import check_clean, stores_below
 
@@ -49,6 +50,7 @@ def _stores_are_checked(request: pytest.FixtureRequest) -> Iterator[None]:
     if place is None or by_hand or not node.stash.get(_passed, False):
         return
     known = {code for mark in marks for code in mark.args}
+    assert known <= set(CODES), "a mark names a finding that check does not have"
     for store in stores_below(place):
         check_clean(store, known=known, why="the test leaves them" if known else "")
 

@@ -13,6 +13,8 @@ from tests.load.ports import holders, is_free
 from tests.support import archives, golden, mutate, stores
 from tests.support.mutate import Misfit
 
+pytestmark = pytest.mark.leaves("file-stray")
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:

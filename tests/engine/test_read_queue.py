@@ -70,7 +70,7 @@ def read_of_another(store: Path) -> None:
         QueueReading(reader, QueueRequest("U", 0, MANY))
 
 
-@pytest.mark.leaves("log-damage", "unit-false")
+@pytest.mark.leaves("log-damage")
 def test_offsets_that_point_at_no_message_are_counted(tmp_path: Path) -> None:
     places = put(tmp_path, 100, queues=1)
     damage(tmp_path, places[50], bytes(8))

@@ -141,6 +141,7 @@ def answers(store: ReadStore | MessageStore, queues: list, times: list[int], key
     return out
 
 
+@pytest.mark.leaves("not-closed")
 def test_reading_writes_nothing(golden_copy: Store, unchanged: Callable[[Path], None]) -> None:
     root = golden_copy("crashed-small")
     unchanged(root)
@@ -183,6 +184,7 @@ def test_a_message_that_is_written_while_it_is_looked_for(tmp_path: Path) -> Non
     check_clean(tmp_path, config)
 
 
+@pytest.mark.leaves("index-orphaned", "unit-orphaned")
 def test_a_unit_behind_the_log_is_a_message_that_is_gone(golden_copy: Store) -> None:
     root = golden_copy("clean-small")
     last = golden.dump("clean-small", "log")[-1]
@@ -196,6 +198,7 @@ def test_a_unit_behind_the_log_is_a_message_that_is_gone(golden_copy: Store) -> 
         assert store.log.max_offset == last["physicalOffset"]
 
 
+@pytest.mark.leaves("unit-invalid", "unit-missing")
 def test_damage_in_a_queue_does_not_delete_what_lies_behind(
     golden_copy: Store, unchanged: Callable[[Path], None]
 ) -> None:

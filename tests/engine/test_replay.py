@@ -54,6 +54,7 @@ def identity(message: dict[str, object]) -> tuple[object, ...]:
     return message["uniqKey"], message["bornTimestamp"], message["bodyCRC"], message["bodyLen"], message["keys"]
 
 
+@pytest.mark.leaves
 @pytest.mark.wide
 @pytest.mark.parametrize("case", sample(CASES, 2), ids=lambda case: str(case["id"]))
 def test_every_sound_message_of_a_damaged_store(
@@ -199,6 +200,7 @@ def test_what_was_truncated(tmp_path: Path) -> None:
     check_clean(tmp_path, config)
 
 
+@pytest.mark.leaves("unit-missing")
 def test_a_store_that_is_not_recovered_is_refused(damaged: StoreConfig) -> None:
     cut(damaged)
     root = Path(damaged.store_path_root_dir)

@@ -427,6 +427,7 @@ def test_a_slave_gets_the_masters_bytes(opened: Open) -> None:
         assert (ours.read(0, 999) == theirs.read(0, 999)).all()
 
 
+@pytest.mark.leaves("log-tail", "not-closed")
 def test_bytes_that_are_no_record_stop_dispatch_and_writing(tmp_path: Path) -> None:
     config = small(tmp_path, broker_role=BrokerRole.SLAVE)
     store = MessageStore.open(config)

@@ -201,6 +201,7 @@ def test_times(tmp_path: Path) -> None:
         assert store.message_store_timestamp("T", 0, 5) == -1
 
 
+@pytest.mark.leaves("index-missing")
 def test_without_an_index(tmp_path: Path) -> None:
     with MessageStore.open(small(tmp_path, message_index_enable=False)) as store:
         store.put(message(KEYS="k"))

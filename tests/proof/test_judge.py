@@ -19,6 +19,8 @@ from tests.proof.shapes import pages
 from tests.proof.store import Wanted
 from tests.proof.tree import changes, tree
 
+pytestmark = pytest.mark.leaves()
+
 
 @pytest.fixture(scope="module")
 def every(tmp_path_factory: pytest.TempPathFactory) -> tuple[Base, ...]:

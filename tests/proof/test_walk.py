@@ -14,6 +14,8 @@ from . import bases, judge, shapes, store, truth
 from .bases import Base
 from .walk import LOOKING, Walk, walk
 
+pytestmark = pytest.mark.leaves()
+
 SEED = 5
 BASES = ("tiny", "keys")
 NO_PLACE = frozenset({"torn-snapshot", "nested-record"})

@@ -660,6 +660,7 @@ def test_readers_and_writer_beside_many_rounds(tmp_path: Path, config: StoreConf
     assert_sound(config, disk)
 
 
+@pytest.mark.leaves("not-closed")
 def test_a_failure_of_the_service_itself_stops_the_store(
     disk: Room, config: StoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,9 @@ from engine.services.queue_table import QueueTable
 from engine.services.running_flags import Flag, RunningFlags
 from tests.engine.opening import message, small
 
+pytestmark = pytest.mark.leaves("checkpoint-missing", "index-missing", "log-gap", "unit-missing")
+
+
 T0 = TopicQueue("T", 0)
 
 
