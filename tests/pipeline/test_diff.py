@@ -134,7 +134,7 @@ def test_a_slave_that_is_behind(spark: SparkSession, master: Path, slave: Path) 
     assert not result.ok
     assert result.facts["first_divergence"] is None
     assert (result.facts["only_a_at_the_end"], result.facts["only_b_at_the_end"]) == (behind, 0)
-    assert f"{behind} messages behind it are in a alone" in result.notes[0]
+    assert f"{behind} messages after it are only in a" in result.notes[0]
     assert sum(row[7] for row in result.table("queues").rows) == behind
 
 

@@ -298,7 +298,7 @@ def test_what_is_refused_is_told_before_a_store_is_changed(spark: SparkSession, 
         (roots[1] / "abort").touch()
     before = [stores.contents(root) for root in roots]
     found = [one for root in roots for one in refs(tmp_path, root, settings(root))]
-    with pytest.raises(CannotMend, match="another name" if odd else "was not closed"):
+    with pytest.raises(CannotMend, match="wrong name or size" if odd else "was not closed"):
         run(spark, found, ReindexOptions(5_000, apply=True))
     for root, held in zip(roots, before, strict=True):
         now = stores.contents(root)

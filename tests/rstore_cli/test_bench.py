@@ -44,8 +44,8 @@ def test_without_java_ours_is_measured_alone(tmp_path: Path, cli: Cli, monkeypat
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--workload", "b2k"), "no such workload"),
-        (("--job", "sleep"), "no such job"),
+        (("--workload", "b2k"), "unknown workload"),
+        (("--job", "sleep"), "unknown job"),
         (("--size", "12"), "1M to 1G"),
         (("--size", "much"), "not a size"),
         (("--rounds", "0"), "--rounds"),
