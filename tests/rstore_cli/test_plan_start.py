@@ -37,9 +37,7 @@ def test_damage_in_the_middle(damaged: Path, cli: Cli) -> None:
     assert "LOST if a broker starts now" in ran.out
     found = cli("--store", damaged, "plan-start", "--json")
     assert (found.code, found.json["error"]["code"], found.json["losesData"]) == (4, "refused", True)
-    assert (
-        found.json["recordsBehind"] == cli("--store", damaged, "recover", "--dry-run", "--json").json["recordsBehind"]
-    )
+    assert found.json["recordsAfter"] == cli("--store", damaged, "recover", "--dry-run", "--json").json["recordsAfter"]
     with StoreLock(Disk(), str(damaged)):
         assert cli("--store", damaged, "plan-start").code == 4
     assert {path: seen for path, seen in stores.snapshot(damaged).items() if path not in ("lock", ".")} == {

@@ -32,7 +32,7 @@ KEYS = {
     "records",
     "bytesCut",
     "damage",
-    "recordsBehind",
+    "recordsAfter",
     "filesRemoved",
     "queues",
     "index",
@@ -226,7 +226,7 @@ def test_damage_in_the_middle_is_refused_after_the_plan(args: tuple[str, ...], d
     with_json = cli("--store", damaged, "recover", *args, "--json")
     assert with_json.code == 4
     assert with_json.json["error"]["code"] == "damage"
-    assert with_json.json["recordsBehind"] > 0
+    assert with_json.json["recordsAfter"] > 0
     after = stores.contents(damaged)
     assert {k: v for k, v in after.items() if k != "lock"} == {k: v for k, v in before.items() if k != "lock"}
 
@@ -246,7 +246,7 @@ def test_a_refusal_for_missing_segments_shows_first_what_bridging_keeps(fixture_
 
 
 def test_cut_saves_what_it_cuts(damaged: Path, cli: Cli) -> None:
-    behind = cli("--store", damaged, "recover", "--dry-run", "--json").json["recordsBehind"]
+    behind = cli("--store", damaged, "recover", "--dry-run", "--json").json["recordsAfter"]
     total = cli("--store", damaged, "verify-crc", "--json").json["records"]
     done = cli("--store", damaged, "recover", "--cut", "--yes", "--json")
     assert done.code == 0
@@ -262,7 +262,7 @@ def test_cut_saves_what_it_cuts(damaged: Path, cli: Cli) -> None:
 def test_bridge_loses_nothing_that_is_sound(damaged: Path, cli: Cli) -> None:
     total = cli("--store", damaged, "dump", "commitlog", "--json").lines
     dry = cli("--store", damaged, "recover", "--bridge", "--dry-run", "--json")
-    assert (dry.code, dry.json["recordsBehind"], len(dry.json["bridged"])) == (1, 0, 1)
+    assert (dry.code, dry.json["recordsAfter"], len(dry.json["bridged"])) == (1, 0, 1)
     done = cli("--store", damaged, "recover", "--bridge", "--yes")
     assert done.code == 0
     assert "1 damaged range" in done.out

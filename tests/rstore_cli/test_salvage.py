@@ -30,7 +30,7 @@ def test_scan(damaged: Path, cli: Cli, fixture_store, unchanged) -> None:
     (lost,) = ran.json["lost"]
     assert (ran.json["lostBytes"], ran.json["missing"], ran.json["records"]) == (lost["length"], [], 599)
     assert lost["physicalOffset"] == int(lost["file"]) + lost["position"]
-    assert lost["behind"]["records"] == sum(queue["records"] for queue in lost["behind"]["queues"])
+    assert lost["after"]["records"] == sum(queue["records"] for queue in lost["after"]["queues"])
     text = cli("--store", damaged, "salvage", "scan")
     assert text.code == 1
     assert str(lost["physicalOffset"]) in text.out

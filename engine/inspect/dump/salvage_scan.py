@@ -103,7 +103,7 @@ class LostRange:
         place: dict[str, Any] = {"physicalOffset": self.offset, "length": self.length}
         if self.file is not None:
             place |= {"file": self.file, "position": self.position, "reason": self.reason}
-        return {**place, "accepted": self.accepted, "behind": self.behind.to_json()}
+        return {**place, "accepted": self.accepted, "after": self.behind.to_json()}
 
 
 @dataclass(slots=True)

@@ -113,7 +113,7 @@ class ExpirePlan:
             "records": self.records,
             "bytesCut": sum(segment.size for segment in self.segments),
             "damage": [],
-            "recordsBehind": 0,
+            "recordsAfter": 0,
             "filesRemoved": [os.path.relpath(path, self.files.root) for path in self.removed],
             "queues": [
                 {

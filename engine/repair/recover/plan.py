@@ -176,11 +176,11 @@ class RecoverPlan:
                 for s in self.log.shifts
             ],
             "taken": [{"offset": one.offset, "length": one.length} for one in self.log.taken],
-            "recordsBehind": end.records_behind,
+            "recordsAfter": end.records_behind,
             "stale": None
             if end.stale is None
             else {"physicalOffset": end.stale.offset, "end": end.stale.end, "records": end.stale.records},
-            "behind": [
+            "after": [
                 {"topic": queue.topic, "queueId": queue.queue_id, "records": records, "bytes": size}
                 for queue, (records, size) in sorted(end.behind.items())
             ],

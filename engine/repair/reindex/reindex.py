@@ -100,7 +100,7 @@ class ReindexPlan:
             "messages": self.messages,
             "bytesCut": 0,
             "damage": [],
-            "recordsBehind": 0,
+            "recordsAfter": 0,
             "filesRemoved": [],
             "queues": [
                 {

@@ -156,8 +156,8 @@ class StartPlan:
             "secondsEstimate": round(self.seconds, 1),
             "bytesCut": self.bytes_cut,
             "damage": [],
-            "recordsBehind": self.records_behind,
-            "behind": [
+            "recordsAfter": self.records_behind,
+            "after": [
                 {"topic": queue.topic, "queueId": queue.queue_id, "records": records, "bytes": size}
                 for queue, (records, size) in sorted(self.behind.items())
             ],

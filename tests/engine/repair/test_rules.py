@@ -95,8 +95,8 @@ def test_rule_1_damage_in_the_middle_is_refused_and_counted(tmp_path: Path) -> N
     with pytest.raises(DamageInTheMiddle) as refused:
         apply(Disk(), plan)
     assert refused.value.exit_code == 4
-    assert plan.to_json()["recordsBehind"] == 39
-    assert {(b["queueId"], b["records"]) for b in plan.to_json()["behind"]} == {(0, 19), (1, 20)}
+    assert plan.to_json()["recordsAfter"] == 39
+    assert {(b["queueId"], b["records"]) for b in plan.to_json()["after"]} == {(0, 19), (1, 20)}
     assert stores.snapshot(tmp_path) == before
 
 

@@ -86,7 +86,7 @@ def check(case: corpus.Case, base: Path, store: Path) -> None:
         return
     apply(disk, plan)
     said = plan.to_json()
-    assert said["recordsBehind"] == 0
+    assert said["recordsAfter"] == 0
     whole = corpus.whole_messages(case, base, damaged, 0, 1 << 62)
     whole = [line for line in whole if line["physicalOffset"] >= max(plan.state.min_offset, 0)]
     units = corpus.Units(store)
