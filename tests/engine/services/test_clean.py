@@ -108,7 +108,8 @@ def log_files(store: MessageStore) -> list[int]:
 
 
 def age(store: MessageStore, disk: Room, hours: list[float]) -> None:
-    """Let the oldest log files be so many hours old; the others are new."""
+    """Let the oldest log files be so many hours old; the others are new. A flush after that would make them new."""
+    store.flush()
     for file, old in zip(store.log.files.files, itertools.chain(hours, itertools.repeat(0))):  # noqa: B905
         then = disk.now_ms() / 1000 - old * 3600
         os.utime(file.path, (then, then))
