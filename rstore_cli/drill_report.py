@@ -58,14 +58,14 @@ def _drill(one: DrillResult) -> Iterator[str]:
     yield ""
     for step in one.steps:
         times = f" ({step.tried} of {step.of})" if step.of else ""
-        yield f"{step.number}. {_cell(one.told(step))}{times}"
+        yield f"{step.number}. {_cell(one.text_of(step))}{times}"
     if one.failures:
         yield ""
         yield "| step | expected | found | after |"
         yield "|---|---|---|---|"
     for failure in one.failures:
         expected = f"{failure.expectation}: {failure.wanted}"
-        yield f"| {failure.step} | {_cell(expected)} | {_cell(failure.found)} | {_cell(failure.branch or '-')} |"
+        yield f"| {failure.step} | {_cell(expected)} | {_cell(failure.actual)} | {_cell(failure.branch or '-')} |"
     if one.failed > len(one.failures):
         yield ""
         yield f"And {one.failed - len(one.failures)} more."

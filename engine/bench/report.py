@@ -66,7 +66,7 @@ def floor_text(verdict: FloorVerdict) -> tuple[str, str, str]:
     floor = verdict.floor
     return (
         f"{'≤' if floor.is_ceiling else '≥'} {_value(floor.against, floor.value)}",
-        ("-" if verdict.found is None else _value(floor.against, verdict.found)),
+        ("-" if verdict.measured is None else _value(floor.against, verdict.measured)),
         verdict_word(verdict.met),
     )
 

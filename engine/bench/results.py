@@ -52,14 +52,14 @@ class FloorVerdict:
     """A floor and what was measured (None: it wasn't)."""
 
     floor: Floor
-    found: float | None
+    measured: float | None
 
     @property
     def met(self) -> bool | None:
         """None when it can't be told."""
-        if self.found is None:
+        if self.measured is None:
             return None
-        return self.found <= self.floor.value if self.floor.is_ceiling else self.found >= self.floor.value
+        return self.measured <= self.floor.value if self.floor.is_ceiling else self.measured >= self.floor.value
 
 
 @dataclass(slots=True)
@@ -211,7 +211,7 @@ class Results:
                     "peer": verdict.floor.peer or verdict.floor.job,
                     "cache": place_of(verdict.floor).cache.value,
                     "wanted": verdict.floor.value,
-                    "found": verdict.found,
+                    "measured": verdict.measured,
                     "met": verdict.met,
                 }
                 for verdict in self.verdicts()

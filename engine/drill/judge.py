@@ -41,7 +41,7 @@ class Unmet(NamedTuple):
 
     expectation: str
     wanted: str
-    found: str
+    actual: str
 
 
 class Judge:

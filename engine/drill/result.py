@@ -24,7 +24,7 @@ class StepResult:
 
     number: int
     do: str
-    said: str = ""
+    summary: str = ""
     how: str | None = None
     tried: int = 0
     of: int = 0
@@ -37,11 +37,11 @@ class Failure:
     step: int
     expectation: str
     wanted: str
-    found: str
+    actual: str
     branch: str = ""
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """What did not hold, in words."""
         if self.expectation == CARRIED_OUT:
             return f"step {self.step} failed" if self.step else "the drill failed"
@@ -84,10 +84,10 @@ class DrillResult:
         """How many there are."""
         return sum(step.of for step in self.steps)
 
-    def told(self, step: StepResult) -> str:
+    def text_of(self, step: StepResult) -> str:
         """What a step did, in words; or that it was not carried out."""
-        if step.said or self.verdict != "failed":
-            return step.said or step.do
+        if step.summary or self.verdict != "failed":
+            return step.summary or step.do
         failed = any(failure.step == step.number for failure in self.failures)
         return f"{step.do}: {'failed' if failed else 'not reached'}"
 

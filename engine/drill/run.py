@@ -219,8 +219,8 @@ class _Run:
 
     def _note(self, index: int, notes: list[str]) -> None:
         here = self._result.steps[index]
-        if notes and not here.said:
-            here.said = notes[0]
+        if notes and not here.summary:
+            here.summary = notes[0]
 
     def _tick(self) -> None:
         self._done += 1

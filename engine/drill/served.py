@@ -68,7 +68,7 @@ class RefusedPut:
 class _Faults(logging.Handler):
     """Errors of the daemon that nobody should ever see."""
 
-    found: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         logging.Handler.__init__(self, logging.WARNING)
@@ -78,7 +78,7 @@ class _Faults(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and record.exc_info[1] is not None:
-            self.found.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
+            self.errors.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
 
 
 class Served:
@@ -114,8 +114,8 @@ class Served:
         self._consumer.join()
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
-        if self._faults.found:
-            raise StorageError(f"the daemon logged an error: {self._faults.found[0]}")
+        if self._faults.errors:
+            raise StorageError(f"the daemon logged an error: {self._faults.errors[0]}")
 
     # --- the daemon -------------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class Served:
         try:
             asyncio.run(self._serve())
         except Exception as error:  # noqa: BLE001 - whoever waits is told
-            self._faults.found.append(repr(error))
+            self._faults.errors.append(repr(error))
             if not self._ready.done():
                 self._ready.set_exception(error)
 

@@ -194,15 +194,15 @@ def _show_report(output: Output, drilled: DrillReport) -> None:
         output.text()
         for step in drilled.drills[0].steps:
             tried = f" ({step.tried} of {step.of})" if step.of else ""
-            output.text(f"  {step.number}. {printable(drilled.drills[0].told(step))}{tried}")
+            output.text(f"  {step.number}. {printable(drilled.drills[0].text_of(step))}{tried}")
     for one in drilled.drills:
         if one.why is not None:
             output.text()
             output.text(f"{one.name} was not run: {printable(one.why)}")
         for failure in one.failures:
             output.text()
-            output.text(f"{one.name}, {printable(failure.said)}")
-            output.text(f"  found: {printable(failure.found)}")
+            output.text(f"{one.name}, {printable(failure.text)}")
+            output.text(f"  found: {printable(failure.actual)}")
             if failure.branch:
                 output.text(f"  after: {printable(failure.branch)}")
         if one.failed > len(one.failures):

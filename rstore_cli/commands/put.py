@@ -198,19 +198,19 @@ def _named(tags: str | None, keys: str | None, given: list[str] | None, delay_le
     from engine.format import properties as names
     from rstore_cli.messages import checked_properties
 
-    found: dict[str, str] = {}
+    named: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidArgument(f"--property {printable(text)}: not NAME=VALUE")
-        found[name] = value
+        named[name] = value
     if keys is not None:
-        found[names.KEYS] = keys
+        named[names.KEYS] = keys
     if tags is not None:
-        found[names.TAGS] = tags
+        named[names.TAGS] = tags
     if delay_level is not None:
-        found[names.DELAY] = str(delay_level)
-    return checked_properties(found)
+        named[names.DELAY] = str(delay_level)
+    return checked_properties(named)
 
 
 def _message(topic: str, queue_id: int, body: bytes, named: dict[str, str], config: StoreConfig) -> Message:

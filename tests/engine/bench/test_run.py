@@ -302,7 +302,7 @@ def test_ratios_are_of_medians() -> None:
     assert results.inside_ratio(place) == pytest.approx(2.5)
     assert results.whole_ratio(place) == pytest.approx(2.0)
     assert verdict_of(results, "recover-rebuilt", Against.INSIDE).met is True
-    assert verdict_of(results, "recover-rebuilt", Against.MEMORY).found == pytest.approx(100)
+    assert verdict_of(results, "recover-rebuilt", Against.MEMORY).measured == pytest.approx(100)
 
 
 def test_a_batch_is_held_against_single_puts() -> None:
@@ -311,7 +311,7 @@ def test_a_batch_is_held_against_single_puts() -> None:
         ("put-batch", "b128", Side.APACHE, sample(0.1, 2000)),
         ("put-one", "b128", Side.APACHE, sample(1.5, 1000)),
     )
-    assert verdict_of(results, "put-batch", Against.INSIDE).found == pytest.approx(3.0)
+    assert verdict_of(results, "put-batch", Against.INSIDE).measured == pytest.approx(3.0)
 
 
 def test_the_crc_limit_is_the_fastest_library() -> None:
@@ -321,7 +321,7 @@ def test_the_crc_limit_is_the_fastest_library() -> None:
     )
     assert results.crc_limit("b1k") == ("isal", 0.2)
     verdict = verdict_of(results, "verify-crc", Against.CRC)
-    assert (verdict.found, verdict.met) == (pytest.approx(0.5), False)
+    assert (verdict.measured, verdict.met) == (pytest.approx(0.5), False)
     assert verdict_of(results, "verify-crc", Against.INSIDE).met is None
 
 
@@ -402,7 +402,7 @@ def test_a_command_is_held_against_another_one_on_the_same_store() -> None:
         ("check", "large", Side.COMMAND, sample(0.1, wall=1.5)),
     )
     verdict = verdict_of(results, "plan-start", Against.OTHER)
-    assert (verdict.found, verdict.met) == (pytest.approx(2.0), False)
+    assert (verdict.measured, verdict.met) == (pytest.approx(2.0), False)
     assert report.against_text(verdict) == "seconds, whole process, to those of check"
 
 

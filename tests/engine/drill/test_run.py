@@ -79,7 +79,7 @@ def test_a_false_expectation_is_named(expectation: str, tmp_path: Path) -> None:
     assert result.verdict == "failed"
     assert [failure.expectation for failure in result.failures] == [expectation]
     assert result.failures[0].step == len(result.steps)
-    assert result.failures[0].found
+    assert result.failures[0].actual
 
 
 @pytest.mark.parametrize("expectation", TRUE)
@@ -109,13 +109,13 @@ def test_one_try_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
 
 def test_a_command_that_fails_by_itself_is_not_interrupted(tmp_path: Path) -> None:
     result = run(PUT + ROT + command("recover") + 'crash = { how = "kill" }', tmp_path)
-    assert "fails without an interruption" in result.failures[0].found
+    assert "fails without an interruption" in result.failures[0].actual
 
 
 def test_nothing_to_interrupt_is_no_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crash, "choose", lambda *_: [])
     result = run(PUT + TORN + command("recover") + 'crash = { how = "kill" }', tmp_path)
-    assert "nothing to interrupt" in result.failures[0].found
+    assert "nothing to interrupt" in result.failures[0].actual
 
 
 @pytest.mark.parametrize("how", ["kill", "power-cut"])
@@ -216,7 +216,7 @@ def test_a_record_that_a_copy_loses_is_missed(fixture_copy: Callable[[str], Path
     text = ROT + command("recover", "cut = true") + 'expect = { acknowledged = "all-but-damaged" }'
     (result,) = run_drills([drill(text)], source=config).drills
     assert [failure.expectation for failure in result.failures] == ["acknowledged"]
-    assert "lost" in result.failures[0].found
+    assert "lost" in result.failures[0].actual
 
 
 def test_an_original_that_changes_meanwhile_is_told(fixture_copy: Callable[[str], Path]) -> None:
@@ -277,7 +277,7 @@ def test_a_process_that_dies_fails_its_drill(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(apart.sys, "executable", str(dying))
     report = run_drills([drill(LOOK)])
     assert report.failed
-    assert "SIGBUS" in report.drills[0].failures[0].found
+    assert "SIGBUS" in report.drills[0].failures[0].actual
 
 
 def test_where_nothing_can_be_mounted_a_drill_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_it_passes(name: str, place: str) -> None:
     assert result.verdict == "passed"
     assert result.judged >= len(drill.steps) // 2
     for step, done in zip(drill.steps, result.steps, strict=True):
-        assert done.said
+        assert done.summary
         assert (done.tried > 0) is (getattr(step, "crash", None) is not None)
         assert done.tried <= 3 + 1  # the power goes when a command has ended, too
         assert done.tried <= done.of
@@ -58,7 +58,7 @@ def test_a_really_full_disk(drill: Drill, step: int) -> None:
         pytest.skip(str(result.why))
     assert result.failures == []
     assert result.verdict == "passed"
-    assert "refused" in result.steps[step].said
+    assert "refused" in result.steps[step].summary
 
 
 def test_a_full_disk_of_a_fake_file_system(fs: FakeFilesystem) -> None:
@@ -71,5 +71,5 @@ def test_a_full_disk_of_a_fake_file_system(fs: FakeFilesystem) -> None:
     result = run_drill(drill, "/scratch/drill", how=How(own_place="/scratch"))
     assert result.failures == []
     assert result.verdict == "passed"
-    assert "refused" in result.steps[3].said
+    assert "refused" in result.steps[3].summary
     assert shutil.disk_usage("/scratch").total == REAL.store.file_system
