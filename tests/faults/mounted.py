@@ -61,7 +61,7 @@ def with_strays(root: Path, part: str) -> None:
         with pytest.raises(CannotMend) as refused:
             apply(Disk(), plan_recover(Disk(), settings(root)))
         assert refused.value.path == str(below / name)
-        assert "move it away" in str(refused.value.hint)
+        assert "move it out of the store" in str(refused.value.hint)
         assert files(root) == before
         (below / name).rmdir() if (below / name).is_dir() else (below / name).unlink()
     repair(root)

@@ -189,7 +189,7 @@ def asked(plan: Planner, usable: int) -> tuple[int, int]:
     with pytest.raises(NoRoomToSave) as refused:
         apply(Cramped(usable), plan(Disk()))
     numbers = re.findall(r"(\d+) bytes", refused.value.message)
-    return int(numbers[0]), int(numbers[1]) if "that it makes" in refused.value.message else 0
+    return int(numbers[0]), int(numbers[1]) if "that it writes" in refused.value.message else 0
 
 
 def recovery(config: StoreConfig) -> Planner:

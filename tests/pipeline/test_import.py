@@ -80,7 +80,7 @@ def test_of_one_topic(spark: SparkSession, tmp_path: Path) -> None:
     wanted = {queue: found for queue, found in plain.by_queue(tmp_path / "s").items() if queue[0] == "T1"}
     assert plain.by_queue(tmp_path / "new") == wanted
     assert result.facts["moved"] == 17
-    assert "17 lie at another physical offset" in result.notes[0]
+    assert "17 have a new physical offset" in result.notes[0]
     assert_sound(small(tmp_path / "new"))
     check_clean(tmp_path / "new")
 
@@ -111,14 +111,14 @@ def test_what_can_not_be_imported(spark: SparkSession, tmp_path: Path) -> None:
         assert store.put(message("x")).ok
     stores = find_stores([str(tmp_path / "s")])
     table, new = str(tmp_path / "t"), str(tmp_path / "new")
-    with pytest.raises(InvalidArgument, match="no table"):
+    with pytest.raises(InvalidArgument, match="not a table"):
         run(spark, (), ImportOptions(table=table, output=new))
     export.run(spark, stores, export.ExportOptions(output=table, include_body=False))
     with pytest.raises(InvalidArgument, match="the table lacks columns: body"):
         run(spark, (), ImportOptions(table=table, output=new))
     with pytest.raises(Refused, match="the directory is not empty"):
         run(spark, (), ImportOptions(table=table, output=str(tmp_path / "s")))
-    with pytest.raises(InvalidArgument, match="no directory was named"):
+    with pytest.raises(InvalidArgument, match="the directory of the table is required"):
         run(spark, (), ImportOptions(output=new))
     (tmp_path / "t" / "_rstore" / "pending.json").write_text("{}")
     with pytest.raises(Refused, match="was interrupted"):
@@ -134,6 +134,6 @@ def test_rows_that_come_twice(spark: SparkSession, tmp_path: Path) -> None:
     (file,) = table.rglob("*.parquet")
     file.with_name("copy.parquet").write_bytes(file.read_bytes())
     with pytest.raises(
-        Exception, match=r"two rows have the same physical offset: at 0 .the new store has 1 message: remove it"
+        Exception, match=r"two rows have the same physical offset: at 0 .the new store has 1 message: delete it"
     ):
         run(spark, (), ImportOptions(table=str(table), output=str(tmp_path / "new")))

@@ -228,7 +228,7 @@ def test_queue_offsets_that_can_not_be_true(spark: SparkSession, tmp_path: Path)
     )
     for split_bytes in (3_000, 17_000):
         result = assert_equal(spark, tmp_path, root, config, split_bytes=split_bytes)
-    assert {"filled", "taken"} <= {word.rstrip(".") for note in result.notes for word in note.split()}
+    assert {"filled", "duplicate"} <= {word.rstrip(",.") for note in result.notes for word in note.split()}
     assert result.facts["index_files"] == 11
 
 

@@ -328,7 +328,7 @@ def test_a_batch_between_offsets(spark: SparkSession, tmp_path: Path, fixture_st
     assert load(spark, path, startingOffsets="earliest", endingOffsets="latest").count() == 600
     for wrong, text in (
         ({"startingOffsets": "latest"}, "startingOffsets = latest is invalid for a batch: a batch ends there"),
-        ({"endingOffsets": "earliest"}, "endingOffsets = earliest: latest, or"),
+        ({"endingOffsets": "earliest"}, "endingOffsets = earliest: must be latest, or"),
         ({"startingOffsets": '{"nobody": 1}'}, "startingOffsets: no such store: nobody"),
         ({"endingOffsets": '{"nobody": 1}'}, "endingOffsets: no such store: nobody"),
     ):
@@ -341,8 +341,8 @@ def test_paths_as_uris(spark: SparkSession, fixture_store: Store) -> None:
     for uri in (f"file://{path}", f"file:{path}", f"FILE://localhost{path}", f"me=file://{path}"):
         assert load(spark, uri, columns="store").count() == 600
     for uri, text in (
-        ("hdfs://name/data", "hdfs: is not a supported that stores"),
-        ("s3a://bucket/data", "s3a: is no place"),
+        ("hdfs://name/data", "hdfs: is not a supported file system"),
+        ("s3a://bucket/data", "s3a: is not a supported file system"),
         ("a=hdfs:/data", "hdfs: is not a supported"),
         ("file://elsewhere/data", "the files are on another machine"),
     ):

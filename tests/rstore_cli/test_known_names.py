@@ -155,7 +155,7 @@ def test_a_topic_that_has_no_message_yet_is_known(new_store: Path, cli: Cli) -> 
     (new_store / "config" / "topics.json").write_text(f'{{"topicConfigTable":{{"New":{topic}}}}}')
     ran = cli("--store", new_store, "get", "New", "3")
     assert (ran.code, ran.out) == (0, "")
-    assert "New/3 has no files: nothing came into it" in ran.err
+    assert "New/3 has no files: no message was put" in ran.err
     assert "no queue New/4" in cli("--store", new_store, "get", "New", "4").error_line
     assert cli("--store", new_store, "query", "New", "k").code == 1
     assert cli("--store", new_store, "dump", "commitlog", "--topic", "New").code == 0

@@ -73,7 +73,7 @@ def test_the_commands_load_nothing_heavy() -> None:
         (("pipeline", "grep", "--property", "x"), "NAME=VALUE"),
         (("pipeline", "diff"), "STORE STORE"),
         (("pipeline", "export"), "--output"),
-        (("pipeline", "reindex", "--topic", "T", "--index"), "shared by all topics"),
+        (("pipeline", "reindex", "--topic", "T", "--index"), "all topics share the index"),
         (("verify-crc", "--master", "local[2]"), "--master requires --spark"),
         (("verify-crc", "--spark", "--jobs", "2"), "--jobs sets threads"),
         (("dump", "commitlog", "--split-bytes", "1M"), "--split-bytes requires --spark"),
