@@ -59,7 +59,7 @@ def test_the_worked_example_runs_and_prints_what_it_says(tmp_path: Path, capsys:
     if ended == 5:
         assert any("not run" in line for line in out)
         pytest.skip("no namespaces here: the drill was not run")
-    assert ended == 0, out
+    assert ended == 0, "\n".join(out)
     assert [masked(line) for line in out if line] == [masked(line) for line in said if line]
     assert "refused = true, " in code
     path.write_text(code.replace("refused = true, ", ""))
