@@ -10,9 +10,9 @@
     │   ├── LogIsGone                log-missing      4     queues without a commit log
     │   ├── DataIsAbsent             data-absent      4     a link of the store leads to what is not there
     │   ├── NewerStore               newer-store      4     a store of RocketMQ 5: it is read, and never changed
-    │   └── NoRoomToSave             no-room          4     no space for what is saved and made
+    │   └── NoRoomToSave             no-space         4     no space for what is saved and made
     ├── TimeIsUp                     time-box         1     not finished in the time that was given; run it again
-    ├── CannotMend                   cannot-mend      4     damage that this command can't mend
+    ├── CannotMend                   cannot-repair    4     damage that this command can't mend
     │   ├── NotAStore                not-a-store      4     the directory holds no store (or another kind of store)
     │   ├── WrongFileSize            file-size        4     a store file of another length than the setting
     │   └── FormatError              format           4     bytes that their place does not allow
@@ -158,7 +158,7 @@ class NewerStore(Refused):
 class NoRoomToSave(Refused):
     """There is no room for what a repair saves first, and for what it makes."""
 
-    code = "no-room"
+    code = "no-space"
 
 
 class TimeIsUp(RStoreError):
@@ -171,7 +171,7 @@ class TimeIsUp(RStoreError):
 class CannotMend(RStoreError):
     """Damage that this command can't mend."""
 
-    code = "cannot-mend"
+    code = "cannot-repair"
     exit_code = 4
 
 

@@ -85,7 +85,7 @@ def _tell(output: Output, export: Export, *, to_stdout: bool, target: str | None
     report = export.report
     if to_stdout and output.json:
         summary: dict[str, Any] = report.to_json()
-        output.document({"repair": export.saved.id, "output": target, "messages": export.messages, "found": summary})
+        output.document({"repair": export.saved.id, "output": target, "messages": export.messages, "scan": summary})
         return
     say = output.text if to_stdout else output.note
     say(f"{count(export.messages, 'message')} of {count(report.sound.records, 'sound record')} exported")

@@ -89,7 +89,7 @@ def show_detail(output: Output, detail: Detail) -> None:
     summary = entry.to_json()
     rows = [
         ("repair", summary["id"]),
-        ("resumed from", "\n".join(summary["wentOnFrom"]) or "-"),
+        ("resumed from", "\n".join(summary["resumedFrom"]) or "-"),
         ("command", summary["command"]),
         ("time (UTC)", summary["time"]),
         ("state", summary["state"]),

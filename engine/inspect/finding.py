@@ -294,7 +294,7 @@ CODES: dict[str, Code] = {
     ),
     "topic-unused": Code(_INFO, "topics have a configuration, but no queues", _NOTHING, Fix.NOTHING),
     # the check itself
-    "live": Code(
+    "ends-not-checked": Code(
         _INFO,
         "a running process has the store open: the ends of log, queues and index were not checked",
         "stop it to check everything",

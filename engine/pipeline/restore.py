@@ -147,7 +147,7 @@ class Restorer:
             number = self._numbers.next(queue, row["queue_offset"], at)
             self._further(message, fields, at)
         if queue.topic == HALF_TOPIC:
-            self.done.counts["halves"] += 1
+            self.done.counts["half_messages"] += 1
             self._half(message, fields)
         if fields != message.properties:
             message = message._replace(properties=fields)

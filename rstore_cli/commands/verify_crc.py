@@ -84,13 +84,13 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
         told["bytes"],
         bad,
         suspect,
-        verified.facts["suspects"],
+        verified.facts["suspect_records"],
         unusual,
-        verified.facts["unusuals"],
+        verified.facts["unusual_records"],
         verified.facts["seconds"],
         told["start"],
         told["end"],
-        told["live"],
+        told["running"],
     )
 
 

@@ -123,7 +123,7 @@ def test_judgements(command: str, cli: Cli, fixture_copy: Store) -> None:
     stated = keys_of("Judgements", command)
     assert stated >= set(found) >= stated - OPTIONAL
     text = section(PAGE, "Judgements").rpartition("|\n")[2]
-    for one in (*found.get("bad", ()), *found.get("findings", ())):
+    for one in (*found.get("damage", ()), *found.get("findings", ())):
         assert set(one) <= set(re.findall(r"`(\w+)`", text))
 
 

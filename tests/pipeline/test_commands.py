@@ -43,7 +43,7 @@ def test_verify_is_verify_crc_over_many_stores(
     alone = cli("--store", bad, "verify-crc", "--json").json
     assert alone["records"] == ran.json["stores"][0]["records"]
     (place,) = ran.json["damage"]
-    (expected,) = alone["bad"]
+    (expected,) = alone["damage"]
     assert (place["physical_offset"], place["file"], place["reason"]) == tuple(expected.values())
     text = cli("pipeline", "verify", bad, *SMALL)
     assert text.code == 1

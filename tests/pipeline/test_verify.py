@@ -47,7 +47,11 @@ def assert_same(spark: SparkSession, roots: dict[str, Path], options: VerifyOpti
         row = rows[name]
         assert damage[name] == [(b.offset, b.length, Path(b.path).name, b.reason) for b in expected.bad], name
         assert (row["records"], row["bytes"]) == (expected.records, expected.size), name
-        assert (row["bad"], row["end"], row["live"]) == (len(expected.bad), expected.end, expected.live), name
+        assert (row["damaged_places"], row["end"], row["running"]) == (
+            len(expected.bad),
+            expected.end,
+            expected.live,
+        ), name
         if expected.records:
             assert row["start"] == expected.start
     assert result.ok == (not any(damage.values()))

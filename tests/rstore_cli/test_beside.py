@@ -83,7 +83,7 @@ def test_expire_plans_here_and_deletes_in_the_daemon(filled: Process, cli: Cli) 
     assert [path.exists() for path in files] == [False, False, True]
     again = cli(*words, "--yes")
     assert (again.code, again.json["changed"]) == (0, False)
-    assert "still being written" in again.json["pinned"]
+    assert "still being written" in again.json["keptBecause"]
 
     async def run() -> str:
         client = await Client.to(daemon.where["broker"])

@@ -27,7 +27,7 @@ def test_the_dry_run_is_what_is_done(store: Path, cli: Cli) -> None:
     before = stores.snapshot(store)
     dry = cli("--store", store, *NOW, "--dry-run", "--json")
     assert dry.code == 1
-    assert dry.json.keys() >= KEYS | {"unread", "halves", "pinned", "why"}
+    assert dry.json.keys() >= KEYS | {"unread", "openHalfMessages", "keptBecause", "why"}
     assert stores.snapshot(store) == before
     done = cli("--store", store, *NOW, "--yes", "--json")
     assert done.code == 0
@@ -61,7 +61,7 @@ def test_nothing_is_old_enough(store: Path, cli: Cli, tmp_path: Path) -> None:
     conf.write_text("cleanFileForciblyEnable=false\n")
     ran = cli("--store", store, "-c", conf, "expire", "--force", "--reserved-hours", "1000000", "--json")
     assert (ran.code, ran.json["changed"]) == (0, False)
-    assert "more hours" in ran.json["pinned"]
+    assert "more hours" in ran.json["keptBecause"]
 
 
 @pytest.mark.leaves("not-closed")

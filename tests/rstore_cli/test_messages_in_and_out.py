@@ -314,7 +314,7 @@ def test_where_nothing_is(fixture_store: Store, cli: Cli) -> None:
 
 @pytest.mark.leaves("log-damage")
 def test_a_body_that_is_not_its_crc_s(damaged: Path, cli: Cli) -> None:
-    (bad,) = cli("--store", damaged, "verify-crc", "--json").json["bad"]
+    (bad,) = cli("--store", damaged, "verify-crc", "--json").json["damage"]
     ran = cli("--store", damaged, "get", "--physical-offset", str(bad["physicalOffset"]), "--json")
     assert ran.code == 1
     assert len(ran.lines) == 1

@@ -80,10 +80,10 @@ def test_no_repairs(fixture_copy, cli: Cli) -> None:
     store = fixture_copy("clean-small")
     assert cli("--store", store, "salvage", "list").out == "No repairs.\n"
     assert cli("--store", store, "salvage", "list", "--json").json == {
-        "repairs": [], "room": 0, "leftovers": [], "quarantine": []
+        "repairs": [], "diskBytes": 0, "leftovers": [], "quarantine": []
     }  # fmt: skip
     ran = cli("--store", store, "salvage", "replay", "--yes", "--json")
-    assert (ran.code, ran.json["error"]["code"]) == (4, "cannot-mend")
+    assert (ran.code, ran.json["error"]["code"]) == (4, "cannot-repair")
     assert cli("--store", store, "salvage", "prune", "--keep", "0", "--yes").code == 0
     assert not (store / "salvage").exists()
 
@@ -148,7 +148,7 @@ def test_replay_into_another_store(repaired: tuple[Path, str], cli: Cli, new_sto
     store, _ = repaired
     made = tmp_path / "made"
     dry = cli("--store", store, "salvage", "replay", "--into", made, "--topic", "Orders", "--dry-run", "--json")
-    assert (dry.code, dry.json["made"], made.exists()) == (1, True, False)
+    assert (dry.code, dry.json["created"], made.exists()) == (1, True, False)
     done = cli("--store", store, "salvage", "replay", "--into", made, "--topic", "Orders", "--yes", "--json")
     assert (done.code, done.json) == (0, {**dry.json, "done": True})
     assert cli("--store", made, "check").code == 0

@@ -32,7 +32,7 @@ def test_a_repair_is_taken_back(damaged: Path, cli: Cli) -> None:
     assert files(damaged) == before
     assert cli("--store", damaged, "undo", "--list", "--json").json["repairs"][0]["state"] == "undone"
     again = cli("--store", damaged, "undo", "--yes", "--json")
-    assert (again.code, again.json["error"]["code"]) == (4, "cannot-mend")
+    assert (again.code, again.json["error"]["code"]) == (4, "cannot-repair")
     assert cli("--store", damaged, "undo", "--list").code == 0
 
 

@@ -18,9 +18,9 @@ def test_a_sound_log(fixture_store: Store, cli: Cli) -> None:
     assert ran.code == 0
     assert ran.json.keys() == {
         *("records", "messages", "bytes", "seconds"),
-        *("bad", "suspects", "suspect", "unusuals", "unusual"),
+        *("damage", "suspectRecords", "suspect", "unusualRecords", "unusual"),
     }
-    assert (ran.json["records"], ran.json["bad"]) == (600, [])
+    assert (ran.json["records"], ran.json["damage"]) == (600, [])
     assert "No damage." in cli("--store", store, "verify-crc").out
 
 
@@ -42,7 +42,7 @@ def test_damage_is_1(jobs: str, damaged: Path, cli: Cli) -> None:
     ran = cli("--store", damaged, "verify-crc", "--json", "--jobs", jobs)
     assert ran.code == 1
     assert ran.json["records"] == 599
-    (bad,) = ran.json["bad"]
+    (bad,) = ran.json["damage"]
     assert bad.keys() == {"physicalOffset", "file", "reason"}
     assert bad["file"] == f"{131072:020d}"
     text = cli("--store", damaged, "verify-crc")
@@ -53,7 +53,7 @@ def test_damage_is_1(jobs: str, damaged: Path, cli: Cli) -> None:
 
 @pytest.mark.leaves("log-damage")
 def test_a_part_of_the_log(damaged: Path, cli: Cli) -> None:
-    (bad,) = cli("--store", damaged, "verify-crc", "--json").json["bad"]
+    (bad,) = cli("--store", damaged, "verify-crc", "--json").json["damage"]
     at = bad["physicalOffset"]
     before = cli("--store", damaged, "verify-crc", "--json", "--to", str(at))
     behind = cli("--store", damaged, "verify-crc", "--json", "--from", str(at + 1))

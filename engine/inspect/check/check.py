@@ -189,7 +189,7 @@ class _Run:
         if self._seen.skipped:
             self._findings.add("time-box", "time", "the store", "; ".join(self._seen.skipped))
         if self.live:
-            self._findings.add("live", "lock", names.LOCK)
+            self._findings.add("ends-not-checked", "lock", names.LOCK)
         findings = self._findings.result()
         everything = not self._seen.skipped
         following = next_step.of_findings(self._files.config, findings, everything=everything, live=self.live)

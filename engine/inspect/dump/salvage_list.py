@@ -53,10 +53,10 @@ class RepairEntry:
             "command": manifest["command"],
             "time": manifest["time"],
             "state": self.saved.state,
-            "wentOnFrom": [repair.name for repair in self.saved.repairs[:-1]],
+            "resumedFrom": [repair.name for repair in self.saved.repairs[:-1]],
             "pieces": len(pieces),
             "bytesChanged": sum(int(piece["length"]) for piece in pieces if piece["action"] in KEPT),
-            "room": self.room,
+            "diskBytes": self.room,
             "logBytes": sum(span.size for span in _spans(self.saved, self.missing)),
             "records": self.report.sound.records,
             "recordBytes": self.report.sound.size,
@@ -88,9 +88,9 @@ class Inventory:
         """The JSON of `salvage list`."""
         return {
             "repairs": [entry.to_json() for entry in self.entries],
-            "room": self.room,
+            "diskBytes": self.room,
             "leftovers": [
-                {"path": os.path.basename(path), "room": size, "why": why} for path, size, why in self.leftovers
+                {"path": os.path.basename(path), "diskBytes": size, "why": why} for path, size, why in self.leftovers
             ],
             "quarantine": [
                 {"path": path, "bytes": size, "repair": repair, "why": why}
@@ -138,7 +138,7 @@ class Detail:
             "directory": self.entry.saved.directory,
             "accepted": manifest.get("accepted", []),
             "bridged": manifest.get("bridged", []),
-            "found": self.entry.report.to_json(),
+            "scan": self.entry.report.to_json(),
             "changes": list(self.pieces),
         }
 

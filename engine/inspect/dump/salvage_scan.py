@@ -152,7 +152,7 @@ class ScanReport:
             },
             "bridged": {"records": self.bridged, "bytes": self.bridged_bytes},
             "notRead": [{"path": path, "why": why} for path, why in self.odd],
-            "live": self.live,
+            "running": self.live,
         }
 
 

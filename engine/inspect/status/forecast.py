@@ -95,7 +95,7 @@ class Threshold:
         """One line of "thresholds"."""
         return {
             "percent": self.percent,
-            "does": self.does,
+            "action": self.does,
             "state": self.state,
             "hours": self.hours,
             "at": self.at,
@@ -155,12 +155,12 @@ class Retention:
         """The "retention" of a status."""
         return {
             "fileReservedTime": self.reserved,
-            "given": self.given,
+            "configured": self.given,
             "deleteWhen": self.delete_when,
             "longestWaitHours": self.wait,
             "steadyCommitlogBytes": self.steady,
             "problem": self.problem,
-            "stops": self.stops,
+            "deletionStops": self.stops,
         }
 
 

@@ -187,7 +187,7 @@ class StoreStatus:
                 "endTimestamp": self.index_timestamp,
             },
             "checkpoint": {
-                "whole": files.checkpoint_ok,
+                "valid": files.checkpoint_ok,
                 "physicMsgTimestamp": files.checkpoint.physic_msg_timestamp,
                 "logicsMsgTimestamp": files.checkpoint.logics_msg_timestamp,
                 "indexMsgTimestamp": files.checkpoint.index_msg_timestamp,
@@ -202,7 +202,7 @@ class StoreStatus:
             "olderHours": {"bytes": older.size, "messages": older.messages if counted else None},
             "unread": self.unread.to_json(),
             "findings": [f.to_json() for f in self.findings],
-            "odd": [{"path": os.path.relpath(o.path, files.root), "why": o.why} for o in files.odd],
+            "strayFiles": [{"path": os.path.relpath(o.path, files.root), "why": o.why} for o in files.odd],
             "repairs": self.repairs,
         }
 

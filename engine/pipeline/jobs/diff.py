@@ -175,7 +175,7 @@ class _Diff:
         columns = ("topic", "queue_id", "messages_a", "messages_b", *_kinds(), "first_offset")
         sums = {name: sum(row[columns.index(name)] for row in queues) for name in columns[2:-1]}
         firsts = [row[-1] for row in queues if row[-1] is not None]
-        behind = sums.pop("behind_a"), sums.pop("behind_b")
+        after = sums["only_a_at_the_end"], sums["only_b_at_the_end"]
         even = self._ends[0] == self._ends[1]
         facts = {
             "a": a,
@@ -184,18 +184,18 @@ class _Diff:
             "common_to": self._to,
             "first_divergence": min(firsts, default=None),
             **sums,
-            "only_a_at_the_end": behind[0],
-            "only_b_at_the_end": behind[1],
             **{
                 f"{key}_{name}": value
                 for name, watch in zip("ab", watches, strict=True)
                 for key, value in watch.facts().items()
             },
         }
-        notes_all = [*notes, *self._ranges(behind)]
+        notes_all = [*notes, *self._ranges(after)]
         for name, watch in zip((a, b), watches, strict=True):
             notes_all += [f"{name}: {note}" for note in watch.notes()]
-        wrong = tuple(row for row in queues if row[-1] is not None or row[columns.index("behind_a")] or row[-2])
+        wrong = tuple(
+            row for row in queues if row[-1] is not None or row[columns.index("only_a_at_the_end")] or row[-2]
+        )
         titled = f"Queues that differ (a: {a}, b: {b})"
         return JobResult(
             "diff",
@@ -205,8 +205,8 @@ class _Diff:
             notes=tuple(notes_all),
         )
 
-    def _ranges(self, behind: tuple[int, int]) -> list[str]:
-        """What only one of the logs has, before and behind what both have."""
+    def _ranges(self, after: tuple[int, int]) -> list[str]:
+        """What only one of the logs has, before and after what both have."""
         notes = []
         names, starts, ends = (self._a.name, self._b.name), self._starts, self._ends
         for one, other in ((0, 1), (1, 0)):
@@ -218,7 +218,7 @@ class _Diff:
             if ends[one] > ends[other]:
                 notes.append(
                     f"{names[other]} ends at {ends[other]}, {names[one]} at {ends[one]}: "
-                    f"{counted(behind[one], 'message after it is', 'messages after it are')} only in {names[one]}"
+                    f"{counted(after[one], 'message after it is', 'messages after it are')} only in {names[one]}"
                 )
         return notes
 
@@ -235,8 +235,8 @@ def _kinds() -> dict[str, Column]:
         "missing_in_a": ~a & ~behind,
         "missing_in_b": ~b & ~behind,
         "differing": a & b & differs,
-        "behind_a": a & ~b & behind,
-        "behind_b": b & ~a & behind,
+        "only_a_at_the_end": a & ~b & behind,
+        "only_b_at_the_end": b & ~a & behind,
     }
 
 

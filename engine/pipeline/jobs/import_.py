@@ -40,7 +40,9 @@ _SAID = {
     "renumbered": "have another queue offset: messages before them in their queues are not in the table",
     "resized": "have another size: text that is not UTF-8, or a decompressed body",
     "operations_changed": "operations of transactions point at the new queue offsets of their half messages",
-    "halves": "are half messages: without the source's config/consumerOffset.json a broker asks their producers again",
+    "half_messages": (
+        "are half messages: without the source's config/consumerOffset.json a broker asks their producers again"
+    ),
     "delayed": "are delayed messages: without the source's config/delayOffset.json a broker delivers all of them again",
     "further_queues": "belong to queues that these settings don't have: enableMultiDispatch, enableLmq",
     "left_out": "rows were not imported",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from engine.pipeline.splits import Split
     from engine.pipeline.stores import StoreRef
 
-_STORES = ("store", "path", "records", "messages", "bytes", "bad", "start", "end", "live")
+_STORES = ("store", "path", "records", "messages", "bytes", "damaged_places", "start", "end", "running")
 _PLACES = ("store", "physical_offset", "length", "file", "reason")
 
 
@@ -65,8 +65,8 @@ class VerifyOptions:
 def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions) -> JobResult:
     """Every record of the stores' logs looked at: CRC, lengths, position. Reads only; `ok`: nothing is bad.
 
-    Facts: stores, splits, records (sound ones), messages (among them), bytes, bad (places), suspects and unusuals
-    (records), seconds.
+    Facts: stores, splits, records (sound ones), messages (among them), bytes, damaged_places, suspect_records,
+    unusual_records, seconds.
     Tables: `stores`, `damage`, `suspect`, `unusual`.
 
     Raises:
@@ -100,9 +100,9 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
             "records": sum(f.records for f in verified.values()),
             "messages": sum(f.messages for f in verified.values()),
             "bytes": sum(f.size for f in verified.values()),
-            "bad": len(damage),
-            "suspects": sum(f.suspects for f in verified.values()),
-            "unusuals": sum(f.unusuals for f in verified.values()),
+            "damaged_places": len(damage),
+            "suspect_records": sum(f.suspects for f in verified.values()),
+            "unusual_records": sum(f.unusuals for f in verified.values()),
             "seconds": round(time.monotonic() - began, 3),
         },
         (

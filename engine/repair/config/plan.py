@@ -137,7 +137,7 @@ class RebuildPlan:
             "files": [one.to_json() for one in self.changes],
             "unchanged": list(self.unchanged),
             "offsetsKept": self.kept,
-            "offsetsAtFloor": self.floored,
+            "offsetsUnknown": self.floored,
             "salvage": salvage,
             "changed": self.changed,
             "problems": list(self.problems),

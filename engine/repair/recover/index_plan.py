@@ -83,7 +83,7 @@ class IndexPlan:
             "enabled": self.enabled,
             "files": len(self.names_after),
             "filesRemoved": list(self.removed),
-            "rewound": [{"file": r.name, "entries": r.had, "kept": r.keep} for r in self.rewinds],
+            "cut": [{"file": r.name, "entries": r.had, "kept": r.keep} for r in self.rewinds],
             "keysPut": self.keys_put,
             "notCompared": len(self.trusted),
         }

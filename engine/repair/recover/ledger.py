@@ -49,12 +49,12 @@ class QueueLedger:
         return {
             "topic": self.queue.topic,
             "queueId": self.queue.queue_id,
-            "gone": _json(self.gone),
+            "lost": _json(self.gone),
             "repeated": _json(self.repeated),
             "rebuilt": _json(self.rebuilt),
             "renumbered": [one._asdict() for one in self.renumbered],
-            "recordsGone": self.behind[0],
-            "bytesGone": self.behind[1],
+            "recordsLost": self.behind[0],
+            "bytesLost": self.behind[1],
         }
 
 

@@ -171,11 +171,11 @@ class RecoverPlan:
                 for offset, length, path, reason in sorted(stretches)
             ],
             "bridged": [{"offset": b.offset, "length": b.length} for b in self.log.bridges],
-            "putBack": [
+            "shifted": [
                 {"offset": s.start, "length": s.end - s.start, "distance": s.distance, "records": s.records}
                 for s in self.log.shifts
             ],
-            "taken": [{"offset": one.offset, "length": one.length} for one in self.log.taken],
+            "copied": [{"offset": one.offset, "length": one.length} for one in self.log.taken],
             "recordsAfter": end.records_behind,
             "stale": None
             if end.stale is None
@@ -185,13 +185,13 @@ class RecoverPlan:
                 for queue, (records, size) in sorted(end.behind.items())
             ],
             "filesRemoved": [os.path.relpath(path, self.files.root) for path in self.log.removed],
-            "mended": list(self.log.mends),
-            "requeued": [
+            "physicalOffsetsCorrected": list(self.log.mends),
+            "queueOffsetsCorrected": [
                 {"physicalOffset": one.physical_offset, "queueId": one.queue_id, "queueOffset": one.queue_offset}
                 for one in self.log.requeued
             ],
             **self._layout_json(),
-            "setAside": [
+            "quarantined": [
                 {"path": os.path.relpath(o.path, self.files.root), "why": o.description} for o in self.set_aside
             ],
             "queues": [

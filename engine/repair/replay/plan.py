@@ -111,7 +111,7 @@ class ReplayPlan:
         return {
             "repair": self.saved.id,
             "into": self.target.root,
-            "made": self.target.make,
+            "created": self.target.make,
             "resumed": self.resumed,
             "recovered": self.target.recovery is not None and self.target.recovery.changed,
             "replayedBefore": self.run.messages,
@@ -130,7 +130,7 @@ class ReplayPlan:
                 }
                 for queue, one in sorted(share.queues.items())
             ],
-            "delayed": {"atOnce": share.at_once, "waiting": share.waiting},
+            "delayed": {"due": share.at_once, "waiting": share.waiting},
             "skipped": [
                 {"why": why.name.lower().replace("_", "-"), "records": records, "bytes": size}
                 for why, (records, size) in sorted(share.skipped.items(), key=lambda item: item[0].name)

@@ -73,16 +73,16 @@ class PrunePlan:
             "pruned": [
                 {
                     "id": one.saved.id,
-                    "wentOnFrom": [repair.name for repair in one.saved.repairs[:-1]],
-                    "room": one.room,
+                    "resumedFrom": [repair.name for repair in one.saved.repairs[:-1]],
+                    "diskBytes": one.room,
                     "recordsLost": one.records,
-                    "manifestStays": one.keeps_manifest,
+                    "manifestKept": one.keeps_manifest,
                 }
                 for one in self.doomed
             ],
-            "abandoned": [{"path": os.path.basename(path), "room": size} for path, size in self.abandoned],
+            "abandoned": [{"path": os.path.basename(path), "diskBytes": size} for path, size in self.abandoned],
             "kept": [{"id": name, "why": why} for name, why in self.kept],
-            "room": self.room,
+            "bytesFreed": self.room,
             "changed": self.changed,
             "done": done,
         }

@@ -64,7 +64,7 @@ def test_a_whole_log_comes_back_to_the_record(
     assert [r.offset for r in after] == [r.offset for r in before]
     assert [plain.kept(r.message) for r in after] == [plain.kept(r.message) for r in before]
     assert (done.messages, done.left_out) == (len(before), [])
-    assert {what: n for what, n in done.counts.items() if n and what not in ("delayed", "halves")} == {}
+    assert {what: n for what, n in done.counts.items() if n and what not in ("delayed", "half_messages")} == {}
     with ReadStore(source) as old, ReadStore(target) as new:
         ends = {queue: (old.min_offset(*queue), old.max_offset(*queue)) for queue in old.queues()}
         assert {queue: (new.min_offset(*queue), new.max_offset(*queue)) for queue in new.queues()} == {

@@ -83,7 +83,7 @@ def test_queues_and_index(made: Path, tmp_path: Path) -> None:
     index = sorted((root / "index").iterdir())[0]
     delayed(root, f"index/{index.name}")
     plan = plan_recover(Disk(), settings(root), whole=True)
-    assert {one["why"] for one in plan.to_json()["setAside"]} == {
+    assert {one["why"] for one in plan.to_json()["quarantined"]} == {
         "a directory, not a file, left by an interrupted rsync",
         "not the name of an index file, left by an interrupted rsync",
     }

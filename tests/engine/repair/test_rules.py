@@ -150,7 +150,7 @@ def test_rule_3_a_wrong_physical_offset_is_mended(tmp_path: Path) -> None:
     damage(tmp_path, offsets[20] + POSITION_PHYSICAL_OFFSET + 6, b"\x77")
     shutil.rmtree(tmp_path / "consumequeue")
     plan = recover(tmp_path)
-    assert plan.to_json()["mended"] == [offsets[20]]
+    assert plan.to_json()["physicalOffsetsCorrected"] == [offsets[20]]
     with MessageStore.open(settings(tmp_path)) as store:
         found = store.look_message(offsets[20])
     assert found is not None

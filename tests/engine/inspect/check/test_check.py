@@ -322,7 +322,14 @@ MAKERS: dict[str, Maker] = {
     "topic-unknown": lambda store: put_config(store, "topics.json", {"topicConfigTable": {}}),
     "topic-unused": lambda store: put_config(store, "topics.json", {"topicConfigTable": {"X": {"topicName": "X"}}}),
 }
-BY_OTHER_TESTS = {"live", "time-box", "record-suspect", "record-unusual", "unit-witness", "index-witness"} | {
+BY_OTHER_TESTS = {
+    "ends-not-checked",
+    "time-box",
+    "record-suspect",
+    "record-unusual",
+    "unit-witness",
+    "index-witness",
+} | {
     *("repair-unfinished", "undo-unfinished", "disk-space"),  # test_doctor.py makes them
     *("path-missing", "path-unnamed"),  # test_hostile.py
     "unit-surplus",  # test_salvage_gone.py
@@ -543,7 +550,7 @@ def test_beside_a_live_writer_ends_are_not_judged(fixture_copy: Store) -> None:
     set_unit(store, last, bytes(UNIT_SIZE))
     with StoreLock(Disk(), str(store)):
         found = look(store)
-        assert codes(found) == {"live"}
+        assert codes(found) == {"ends-not-checked"}
         assert (found.ok, found.live) == (True, True)
     assert {"not-closed", "log-tail", "unit-missing"} <= codes(look(store))
 
@@ -554,7 +561,7 @@ def test_beside_a_live_writer_old_damage_is_found(fixture_copy: Store) -> None:
     damage_body(store)
     set_unit(store, busy(store), b"\x01", 7)
     with StoreLock(Disk(), str(store)):
-        assert {"log-damage", "unit-orphaned", "live"} <= codes(look(store))
+        assert {"log-damage", "unit-orphaned", "ends-not-checked"} <= codes(look(store))
 
 
 @pytest.mark.leaves("unit-missing")
@@ -573,5 +580,5 @@ def test_a_file_that_a_live_broker_removes(fixture_copy: Store, monkeypatch: pyt
 
     monkeypatch.setattr(module, "dispatched", remove)
     with StoreLock(Disk(), str(store)):
-        assert "live" in codes(look(store))
+        assert "ends-not-checked" in codes(look(store))
     assert removed

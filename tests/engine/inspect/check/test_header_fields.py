@@ -59,7 +59,7 @@ def test_a_flipped_bit_is_flipped_back(field: str, record: int, made: tuple[Path
     assert (found.next.command or "").endswith("recover --whole")
     plan = plan_recover(Disk(), settings(root), whole=True)
     queue = {"physicalOffset": offset, "queueId": record % 2, "queueOffset": record // 2}
-    assert plan.to_json()["requeued"] == [queue]
+    assert plan.to_json()["queueOffsetsCorrected"] == [queue]
     apply(Disk(), plan)
     assert log(root, offset, 200) == sound
     check_clean(root, settings(root))

@@ -206,7 +206,7 @@ def test_properties_that_rot_are_told_and_their_witnesses_stay(tmp_path: Path, c
     assert ran.code == 1
     assert all(str(offset) in ran.out for offset in hurt)
     assert f"Next: rstore --store {root} check" in ran.out
-    assert cli("--store", root, "verify-crc", "--json").json["suspects"] == 2
+    assert cli("--store", root, "verify-crc", "--json").json["suspectRecords"] == 2
     looked = check(Disk(), settings(root))
     assert not looked.ok
     codes = {one.code for one in looked.findings}
@@ -253,7 +253,7 @@ def test_what_clients_sent_is_noted_and_no_fault(tmp_path: Path, cli: Cli) -> No
     assert f"{len(UNUSUAL)} unusual records" in ran.out
     assert "No damage." in ran.out
     told = cli("--store", root, "verify-crc", "--json").json
-    assert told["unusuals"] == len(UNUSUAL)
+    assert told["unusualRecords"] == len(UNUSUAL)
     assert [one["reason"].split()[0] for one in told["unusual"]] == ["property", "the", "property", "bornTimestamp"]
     looked = check_clean(root, settings(root))
     (note,) = [one for one in looked.findings if one.code == "record-unusual"]

@@ -309,4 +309,4 @@ def test_halves(tmp_path: Path) -> None:
         prepared[2].physical_offset,
     ]
     assert len([half for half in plan.halves if half.queue.topic == HALF_TOPIC]) == 4  # 4, 6, 8, 9
-    assert len(plan.to_json()["halves"]) == 6
+    assert len(plan.to_json()["openHalfMessages"]) == 6

@@ -61,12 +61,12 @@ def test_rebuilt_queues_are_named(tmp_path: Path) -> None:
     assert line.to_json() == {
         "topic": "T",
         "queueId": 1,
-        "gone": [],
+        "lost": [],
         "repeated": [],
         "rebuilt": [[0, 20]],
         "renumbered": [],
-        "recordsGone": 0,
-        "bytesGone": 0,
+        "recordsLost": 0,
+        "bytesLost": 0,
     }
 
 

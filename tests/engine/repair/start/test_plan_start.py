@@ -144,7 +144,7 @@ def test_no_verdict_where_queues_were_not_compared(tmp_path: Path) -> None:
     disk.fail_when(lambda doing: doing.operation is Operation.READ and doing.path == str(path), errno.EIO)
     plan = plan_start(disk, settings(tmp_path))
     assert not plan.compared
-    assert not plan.to_json()["compared"]
+    assert not plan.to_json()["queuesCompared"]
     assert any("not compared" in problem for problem in plan.problems)
     assert plan_start(Disk(), settings(tmp_path)).compared
 
