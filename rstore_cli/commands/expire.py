@@ -102,14 +102,14 @@ class _Expire(ChangeCommand["ExpirePlan"]):
                 ("index", _deleted(len(plan.index_removed))),
             ]
         )
-        if plan.halves:
+        if plan.half_messages:
             output.text()
             output.text("Half messages neither committed nor rolled back:")
-        for half in plan.halves[:_SHOWN]:
+        for half in plan.half_messages[:_SHOWN]:
             place = f"{printable(str(half.queue))} at {half.physical_offset}"
             output.text(f"  - {place}, stored {moment(half.store_timestamp)}")
-        if len(plan.halves) > _SHOWN:
-            output.text(f"  … and {len(plan.halves) - _SHOWN} more (--json lists all)")
+        if len(plan.half_messages) > _SHOWN:
+            output.text(f"  … and {len(plan.half_messages) - _SHOWN} more (--json lists all)")
         for problem in [one for one in plan.problems if one != plan.no_reason][:_SHOWN]:
             output.text(f"  - {printable(problem)}")
         output.text()

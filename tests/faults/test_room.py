@@ -19,7 +19,7 @@ from engine.format.message import Message
 from engine.repair.recover.apply import apply
 from engine.repair.recover.plan import RecoverPlan
 from engine.repair.recover.recover import plan_recover, plan_truncate
-from engine.repair.recover.room import room_to_make
+from engine.repair.recover.space_needed import space_needed
 from engine.store import MessageStore
 from tests.engine.repair import test_rules as rules
 from tests.support import stores
@@ -203,9 +203,9 @@ def test_what_is_asked_for_is_what_is_taken(store: Path) -> None:
 def asked_and_taken(config: StoreConfig, plan_of: Planner) -> None:
     store, plan = config.store_path_root_dir, plan_of(Disk())
     if not (plan.changed or plan.marks):
-        assert room_to_make(Disk(), plan) == {}
+        assert space_needed(Disk(), plan) == {}
         return
-    made = sum(room_to_make(Disk(), plan).values())
+    made = sum(space_needed(Disk(), plan).values())
     before, had = stores.snapshot(store), blocks(store)
     saving, told = asked(plan_of, 0)
     assert told == made
@@ -225,7 +225,7 @@ def asked_and_taken(config: StoreConfig, plan_of: Planner) -> None:
 
 def test_without_salvage_there_must_be_room_as_well(store: Path) -> None:
     plan = recovery(settings(store))(Disk())
-    made = sum(room_to_make(Disk(), plan).values())
+    made = sum(space_needed(Disk(), plan).values())
     if made:
         before = stores.snapshot(store)
         with pytest.raises(NoRoomToSave, match=f"{made} bytes, {made - 1} are free"):
@@ -277,6 +277,6 @@ def test_room_is_asked_of_the_disk_that_a_link_leads_to(tmp_path: Path) -> None:
     for path in sorted((root / "commitlog").iterdir()):
         path.rename(tmp_path / "elsewhere" / path.name)
         path.symlink_to(tmp_path / "elsewhere" / path.name)
-    places = room_to_make(Disk(), recovery(settings(root))(Disk()))
+    places = space_needed(Disk(), recovery(settings(root))(Disk()))
     assert str(tmp_path / "elsewhere") in places
     assert str(root / "commitlog") not in places

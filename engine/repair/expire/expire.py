@@ -5,7 +5,7 @@ Queue files whose last unit points before the log's new first byte follow, and i
 the last of them (CleanConsumeQueueService).
 
 Expiry deletes by design: nothing goes to salvage. So the plan says what goes unread: by consumer groups, delayed
-messages, halves of transactions.
+messages, half messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from engine.log import retention
 from engine.log.closed_log import ClosedLogReader
 from engine.log.retention import BATCH_MAX, DiskSpace, DiskUse, Stay, Why
 from engine.log.source import ClosedLog
-from engine.repair.expire.halves import Half, open_halves
+from engine.repair.expire.half_messages import HalfMessage, open_half_messages
 from engine.repair.expire.queues import QueueExpiry, expire_index, expire_queues
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ExpirePlan:
     queues: tuple[QueueExpiry, ...]
     index_removed: tuple[str, ...]
     unread: tuple[LostUnread, ...]
-    halves: tuple[Half, ...]
+    half_messages: tuple[HalfMessage, ...]
     problems: tuple[str, ...]
     is_open: bool = False
     no_reason: str = ""
@@ -128,7 +128,7 @@ class ExpirePlan:
             ],
             "index": {"filesRemoved": list(self.index_removed)},
             "unread": [one.to_json() for one in self.unread],
-            "openHalfMessages": [half.to_json() for half in self.halves],
+            "openHalfMessages": [one.to_json() for one in self.half_messages],
             "salvage": None,
             "changed": self.changed,
             "problems": list(self.problems),
@@ -169,7 +169,7 @@ def plan_expire(
     consumers = read_consumers(disk, files.root, (queue.queue for queue in queues))
     unread = tuple(one for queue in queues for one in consumers.unread(queue.queue, queue.old_min, queue.min_offset))
     with ClosedLog(disk, files.log) as log:
-        records, halves = open_halves(log, config, segments, consumers, progress=progress)
+        records, half_messages = open_half_messages(log, config, segments, consumers, progress=progress)
     reader = ClosedLogReader(disk, files.log, config)
     try:
         end = reader.max_offset
@@ -188,7 +188,7 @@ def plan_expire(
         queues=queues,
         index_removed=expire_index(disk, files, left[0].offset),
         unread=unread,
-        halves=halves,
+        half_messages=half_messages,
         problems=(*rule.problems, *consumers.problems),
         is_open=in_use is not None,
         no_reason="" if why is not None else rule.no_reason,

@@ -25,8 +25,8 @@ from engine.repair.recover.memory import forget
 from engine.repair.recover.pieces import end_of, pieces_of
 from engine.repair.recover.plan import RecoverPlan
 from engine.repair.recover.queue_apply import QueueApplier, cut_extension
-from engine.repair.recover.room import room_to_make
 from engine.repair.recover.shifted import put_back
+from engine.repair.recover.space_needed import space_needed
 from engine.repair.salvage.finish import finish, part, parted, settle
 from engine.repair.salvage.relocate import relocate
 from engine.repair.salvage.salvage import demand_room_to_make, save
@@ -77,7 +77,7 @@ def apply(
     killed = parted(disk, plan.files.config)
     salvage = None
     marks = clean and plan.marks
-    making = room_to_make(disk, plan)
+    making = space_needed(disk, plan)
     if keep and (plan.changed or marks):
         pieces = list(pieces_of(disk, plan))
         bridged = [(bridge.offset, bridge.length) for bridge in plan.log.bridges]

@@ -2,7 +2,7 @@
 
 Source of the starting segment: CommitLog#recoverNormally (third last file), CommitLog#isMappedFileMatchedRecover.
 A break is a torn tail when no sound record lies behind it up to the end of the last segment; else it is damage in the
-middle, and the operator has to choose (RECOVERY.md, "A break in the log").
+middle, and the operator has to choose (RECOVERY.md, "Damage in the log").
 """
 
 from __future__ import annotations

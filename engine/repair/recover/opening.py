@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from engine.errors import DiskFull, NoRoomToSave
 from engine.inspect.next_step import needs_recovery
 from engine.repair.recover.apply import apply
-from engine.repair.recover.behind import left_to_dispatch
 from engine.repair.recover.log_apply import take_blank_away
+from engine.repair.recover.not_dispatched import left_to_dispatch
 from engine.repair.recover.recover import plan_recover
 
 if TYPE_CHECKING:

@@ -119,8 +119,8 @@ def save(
     starts know them from here. `bridged`: stretches that get inert content. `end`: the log file, and the position in
     it, behind which there were zeros alone and no piece lies: what is written there came since. `into`: a
     directory outside of the store, which takes what is saved; salvage/ in the store then has a link to it. `making`:
-    what the repair takes itself afterwards (engine.repair.recover.room). `again`: words of the command that does the
-    same once more, where that takes --salvage-dir.
+    what the repair takes itself afterwards (engine.repair.recover.space_needed). `again`: words of the command that
+    does the same once more, where that takes --salvage-dir.
 
     Returns:
         the directory, below the store's salvage/.
@@ -271,7 +271,7 @@ def _demand_room(
 
 
 def demand_room_to_make(disk: Disk, making: Mapping[str, int]) -> None:
-    """Raise NoRoomToSave unless file systems have the room that a repair takes (engine.repair.recover.room)."""
+    """Raise NoRoomToSave unless disks have the space that a repair takes (engine.repair.recover.space_needed)."""
     for path, count in making.items():
         free = disk.writable(path)
         if count > free:

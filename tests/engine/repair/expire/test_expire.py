@@ -24,7 +24,7 @@ from engine.log.consume_queue_ext import ConsumeQueueExt
 from engine.log.derive import TopicQueue
 from engine.log.index_service import IndexService
 from engine.repair.expire.expire import ExpirePlan, ExpireRules, apply_expire, plan_expire
-from engine.repair.expire.halves import GROUP
+from engine.repair.expire.half_messages import GROUP
 from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 from tests.conftest import Store
@@ -304,9 +304,9 @@ def test_halves(tmp_path: Path) -> None:
     table = f'{{"offsetTable":{{"{HALF_TOPIC}@{GROUP}":{{0:4}}}}}}'
     (tmp_path / names.CONFIG / "consumerOffset.json").write_text(table)
     plan = plan_expire(Quiet(), settings(tmp_path), ExpireRules())
-    assert [half.physical_offset for half in plan.halves if half.queue.topic == "P"] == [
+    assert [half.physical_offset for half in plan.half_messages if half.queue.topic == "P"] == [
         prepared[0].physical_offset,
         prepared[2].physical_offset,
     ]
-    assert len([half for half in plan.halves if half.queue.topic == HALF_TOPIC]) == 4  # 4, 6, 8, 9
+    assert len([half for half in plan.half_messages if half.queue.topic == HALF_TOPIC]) == 4  # 4, 6, 8, 9
     assert len(plan.to_json()["openHalfMessages"]) == 6

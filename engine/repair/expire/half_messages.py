@@ -1,4 +1,4 @@
-"""Halves of transactions that go with the oldest segments, and that nobody has committed or rolled back.
+"""Half messages that are deleted with the oldest segments, and that nobody has committed or rolled back.
 
 There are two kinds. A record whose sysFlag says *prepared*: settled by a commit or rollback record that names its
 physical offset. And a message of RMQ_SYS_TRANS_HALF_TOPIC, which is how a broker keeps them: settled when the broker's
@@ -26,8 +26,8 @@ GROUP = "CID_RMQ_SYS_TRANS"
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
-    """A half message that goes unsettled: where it is (physical offset), its topic and queue, store time (ms)."""
+class HalfMessage:
+    """A half message that is deleted unsettled: where it is (physical offset), its topic and queue, store time (ms)."""
 
     physical_offset: int
     queue: TopicQueue
@@ -43,18 +43,18 @@ class Half:
         }
 
 
-def open_halves(
+def open_half_messages(
     log: ClosedLog,
     config: StoreConfig,
     segments: Sequence[Segment],
     consumers: Consumers,
     *,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[int, tuple[Half, ...]]:
-    """Read the segments that go, and on behind them only as long as a half in them is open.
+) -> tuple[int, tuple[HalfMessage, ...]]:
+    """Read the segments that are deleted, and what is after them only as long as a half message in them is open.
 
     Returns:
-        the records in the segments, and the halves that stay open, in log order.
+        the records in the segments, and the half messages that stay open, in log order.
     """
     if not segments:
         return 0, ()
@@ -77,16 +77,16 @@ def open_halves(
 
 
 class _Search:
-    """Open halves before `border` (physical); records are fed in log order."""
+    """Open half messages before `border` (physical); records are fed in log order."""
 
     def __init__(self, border: int, consumers: Consumers) -> None:
         self._border = border
         self._consumers = consumers
-        self._prepared: dict[int, Half] = {}
-        self._waiting: dict[tuple[int, int], Half] = {}
+        self._prepared: dict[int, HalfMessage] = {}
+        self._waiting: dict[tuple[int, int], HalfMessage] = {}
 
     @property
-    def open(self) -> list[Half]:
+    def open(self) -> list[HalfMessage]:
         """Halves that nothing has settled so far."""
         return [*self._prepared.values(), *self._waiting.values()]
 
@@ -99,13 +99,13 @@ class _Search:
                 self._prepared.pop(prepared_offset_at(batch.buffer, row.body_position), None)
             elif kind == sysflag.TRANSACTION_PREPARED and offset < self._border:
                 topic = batch.topic(i).decode("utf-8", "replace")
-                self._prepared[offset] = Half(offset, TopicQueue(topic, row.queue_id), row.store_timestamp)
+                self._prepared[offset] = HalfMessage(offset, TopicQueue(topic, row.queue_id), row.store_timestamp)
             elif row.topic_length in (len(half_topic), len(op_topic)):
                 topic_bytes = batch.topic(i)
                 if topic_bytes == half_topic and offset < self._border:
                     queue = TopicQueue(HALF_TOPIC, row.queue_id)
                     if row.queue_offset >= self._consumers.offsets.get(queue, {}).get(GROUP, 0):
-                        self._waiting[row.queue_id, row.queue_offset] = Half(offset, queue, row.store_timestamp)
+                        self._waiting[row.queue_id, row.queue_offset] = HalfMessage(offset, queue, row.store_timestamp)
                 elif topic_bytes == op_topic:
                     for number in bytes(batch.body(i)).decode("ascii", "replace").split(","):
                         if number.strip().isdecimal():

@@ -1,4 +1,4 @@
-"""What applying a recovery's plan takes of the disk beside what is saved: index files at their full length, rows of
+"""What applying a recovery's plan takes of the disk beside what is saved: index files at their full length, units of
 queues, units of their extension, zeros where there were holes. Counted in blocks and step by step, with what the steps
 before give back, so that a repair that does not fit is refused before its first byte, and one that fits is not.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from engine.repair.recover.queue_plan import QueuePlan
 
 
-def room_to_make(disk: Disk, plan: RecoverPlan) -> dict[str, int]:
+def space_needed(disk: Disk, plan: RecoverPlan) -> dict[str, int]:
     """Bytes that each file system must have free, by a directory on it; those without a need are left out.
 
     Raises:

@@ -1,7 +1,7 @@
 """A store whose queues and index only lack what dispatch has not done yet: it can be opened as it is.
 
-So a disk that is full keeps nobody from starting: there is no room for a queue's next file, and none for the manifest
-of a repair, but nothing is wrong. An open store's dispatch goes on where it stopped, as soon as there is room.
+So a disk that is full keeps nobody from starting: there is no space for a queue's next file, and none for the manifest
+of a repair, but nothing is wrong. An open store's dispatch continues where it stopped, as soon as there is space.
 """
 
 from __future__ import annotations
