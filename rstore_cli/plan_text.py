@@ -212,9 +212,9 @@ def _cut(plan: RecoverPlan) -> str:
         empty = "" if log.bytes_cut else " (nothing in it)" if len(log.removed) == 1 else " (nothing in them)"
         lines.append(f"{count(len(log.removed), 'segment')} after the log end removed{empty}: {names}")
     if log.mends:
-        lines.append(f"{count(len(log.mends), 'record')} get their physicalOffset corrected")
+        lines.append(f"physicalOffset corrected in {count(len(log.mends), 'record')}")
     if log.requeued:
-        lines.append(f"{count(len(log.requeued), 'record')} get queueId and queueOffset corrected (listed below)")
+        lines.append(f"queueId and queueOffset corrected in {count(len(log.requeued), 'record')} (listed below)")
     if log.end.stale is not None:
         stale = log.end.stale
         lines.append(f"{count(stale.records, 'stale record')} after the log end saved and zeroed (listed below)")

@@ -44,7 +44,7 @@ class Failure:
     def text(self) -> str:
         """What did not hold, in words."""
         if self.expectation == CARRIED_OUT:
-            return f"step {self.step} failed" if self.step else "the drill failed"
+            return f"step {self.step} failed unexpectedly" if self.step else "the drill failed unexpectedly"
         return f"step {self.step}: {self.expectation} should be {self.wanted}"
 
 

@@ -370,7 +370,7 @@ class Scanner:
 
 
 def kernels_if_loaded() -> bool | None:
-    """`kernels=` of `Scanner` for long-lived processes: kernels from the first byte on, where numba is installed."""
+    """`kernels=` value for long-lived processes: kernels from the first byte on, where numba is installed."""
     return True if _KERNEL in sys.modules else None
 
 

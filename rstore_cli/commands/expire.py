@@ -97,7 +97,7 @@ class _Expire(ChangeCommand["ExpirePlan"]):
                 ("commit log", _deleted(len(plan.segments), f" with {count(plan.records, 'record')}")),
                 ("space freed", size(room)),
                 ("log start afterwards", str(plan.log_min)),
-                ("stops there", plan.pinned),
+                ("remaining files", plan.pinned),
                 ("queues", _deleted(queue_files)),
                 ("index", _deleted(len(plan.index_removed))),
             ]
@@ -117,4 +117,4 @@ class _Expire(ChangeCommand["ExpirePlan"]):
 
 
 def _deleted(files: int, what: str = "") -> str:
-    return f"{count(files, 'file')}{what if files else ''} will be deleted"
+    return f"{count(files, 'file')}{what} will be deleted" if files else "no files will be deleted"

@@ -73,6 +73,9 @@ RIGHT: dict[str, dict[str, str]] = {
         "a queue's file that holds nothing, behind a gap": "in manifests of earlier versions"
     },
     "engine/pipeline/ready.py": {"{} {} is too old": "of a package's version"},
+    "engine/repair/recover/pieces.py": {
+        "queue entries that don't match the log": "whatever the bytes of a queue's file are: units, or none"
+    },
     "engine/repair/recover/log_end.py": {"Callable[[RecordBatch | Remembered, Derived | None], None]": "a type"},
     "engine/repair/salvage/salvage.py": {"behind the log's end": "in manifests of earlier versions"},
 }

@@ -53,7 +53,9 @@ def test_in_words(store: Path, cli: Cli) -> None:
     for word in ("NOT READ YET", "slow", "Deleted files are not saved", "last file"):
         assert word in ran.out
     assert "Done." in cli("--store", store, *NOW, "--yes").out
-    assert "Nothing to do" in cli("--store", store, *NOW).out
+    again = cli("--store", store, *NOW).out
+    assert "no files will be deleted" in again
+    assert "Nothing to do" in again
 
 
 def test_nothing_is_old_enough(store: Path, cli: Cli, tmp_path: Path) -> None:

@@ -240,5 +240,6 @@ def _expired(
             pinned = f"{os.path.basename(next_one)} is the last file, which is never deleted"
         case Stay.YOUNG:
             left = disk.stat(next_one).mtime_ns // 1_000_000 + rule.reserved_ms - now
-            pinned = f"retention not reached: {os.path.basename(next_one)} is kept for {left / _HOUR_MS:.1f} more hours"
+            more = f"{os.path.basename(next_one)} is kept for {left / _HOUR_MS:.1f} more hours"
+            pinned = f"nothing more to delete: retention not reached; {more}"
     return gone, pinned

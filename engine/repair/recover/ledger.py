@@ -1,5 +1,5 @@
-"""The ledger of a recovery: by topic and queue, which offsets were lost, rebuilt, repeated or renumbered; which groups
-are affected.
+"""The ledger of a recovery: by topic and queue, which offsets were lost, rebuilt, repeated or renumbered, and
+which groups are affected.
 
 A consumer group whose offset lies above a queue's new maximum is in danger twice: messages that come before it asks
 again are never read by it, and a queue whose minimum is 0 is read from the start otherwise (Apache's

@@ -135,7 +135,9 @@ def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
             low = max(start * UNIT_SIZE, file.offset)
             high = min(end * UNIT_SIZE, file.offset + file.size)
             if low < high:
-                yield Piece("overwrite", file.path, low - file.offset, high - low, "units that don't match the log")
+                yield Piece(
+                    "overwrite", file.path, low - file.offset, high - low, "queue entries that don't match the log"
+                )
     there = {file.offset for file in queue_files}
     base = os.path.join(plan.files.root, names.CONSUMEQUEUE)
     directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)

@@ -80,6 +80,8 @@ def test_a_false_expectation_is_named(expectation: str, tmp_path: Path) -> None:
     assert [failure.expectation for failure in result.failures] == [expectation]
     assert result.failures[0].step == len(result.steps)
     assert result.failures[0].actual
+    unexpected = result.failures[0].text == f"step {len(result.steps)} failed unexpectedly"
+    assert unexpected == (expectation == "carried out")
 
 
 @pytest.mark.parametrize("expectation", TRUE)

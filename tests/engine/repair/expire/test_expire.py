@@ -81,7 +81,7 @@ def test_old_ones_up_to_the_first_that_may_stay(tmp_path: Path) -> None:
     plan = expire(tmp_path)
     assert files(tmp_path) == before[3:]
     assert (plan.why, len(plan.segments), plan.log_min) == ("it is 4 o'clock (deleteWhen)", 3, int(before[3]))
-    assert "1.0 more hours" in plan.pinned
+    assert plan.pinned == f"nothing more to delete: retention not reached; {before[3]} is kept for 1.0 more hours"
     assert not plan_recover(Disk(), settings(tmp_path)).changed
     assert not plan_expire(Quiet(), settings(tmp_path), ExpireRules()).changed
 
