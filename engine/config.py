@@ -285,7 +285,7 @@ def delay_levels(config: StoreConfig) -> DelayLevels:
 def parse(text: str, base: StoreConfig | None = None, path: Path | None = None) -> StoreConfig:
     """Settings from the text of a Java properties file, on top of `base` (default: Apache's defaults); strictly.
 
-    `path`: of the file, to be told.
+    `path`: of the file, to be reported.
 
     Raises:
         InvalidArgument: a value of the wrong kind, or a size that no store can have.

@@ -39,7 +39,7 @@ class NextStep:
     """What to do next about the state of a store.
 
     Attributes:
-        command: what to run, as a shell takes it (it asks before it changes anything); None: rstore can't go on
+        command: what to run, as a shell takes it (it asks before it changes anything); None: rstore can't continue
             before somebody brings or decides something.
         why: what the command does, or what is to be brought.
         keeps: what becomes of the messages then, where that is known.
@@ -65,7 +65,7 @@ class RStoreError(Exception):
         message: what is wrong, one sentence without a full stop.
         path: the file or directory that it is about, if any.
         offset: byte offset in that file, or the physical offset in the log where there is no single file.
-        hint: what the operator should know to go on.
+        hint: what the operator should know to continue.
         next: what to do next, where the store's state says it; it ends the text's hint.
     """
 

@@ -37,7 +37,7 @@ class QueueRequest:
         start: queue offset of the first; None: the queue's first.
         tags: only with these, as a consumer writes them.
         time: those stored then (ms) or later; it comes before `start`.
-        options: of the command that asks, as they were typed: the command that goes on has them, too.
+        options: of the command that asks, as they were typed: the command that continues has them, too.
     """
 
     topic: str
@@ -49,7 +49,7 @@ class QueueRequest:
     options: tuple[str, ...] = ()
 
     def words(self, offset: int) -> tuple[str, ...]:
-        """The command that goes on at a queue offset."""
+        """The command that continues at a queue offset."""
         return ("get", *self.options, *arguments(self.topic, str(self.queue_id), str(offset)))
 
 
@@ -106,7 +106,7 @@ class QueueReading:
         while passed < count and at < high:
             page = self._page(at, min(most, count - passed))
             if page is None:
-                most = 1  # what lies in front of the part that can't be read is shown
+                most = 1  # what lies before the part that can't be read is shown
                 continue
             for record in page.messages:
                 yield _decoded(record)
@@ -157,7 +157,7 @@ class QueueReading:
     # --- what is said -----------------------------------------------------------------------------------------------
 
     def _tell_end(self, at: int, passed: int) -> None:
-        """Why nothing was shown, or where it goes on."""
+        """Why nothing was shown, or where it continues."""
         request, config, low, high = self._request, self._store.files.config, self._low, self._high
         topic, queue_id = request.topic, request.queue_id
         if not passed and request.time is not None and self._start >= high > low:

@@ -1,6 +1,6 @@
 """A store opened to be read: without the lock, without a recovery, without writing a byte, beside a live broker.
 
-Theory: nothing says where log and queues of such a store end, so a queue ends behind its last valid unit, and the
+Theory: nothing says where log and queues of such a store end, so a queue ends after its last valid unit, and the
 log where the scanner finds no record any more. A message counts when a sound record lies where its unit says. Only
 what a question needs is opened: the directories are listed once, a queue when it is first asked for.
 
@@ -170,7 +170,7 @@ class ReadStore(MessageReader):
         """The message at a physical offset.
 
         Raises:
-            InvalidArgument: none begins there, and what does is told. FormatError: the log is damaged there, or its
+            InvalidArgument: none begins there, and what does is named. FormatError: the log is damaged there, or its
             file is missing. StorageError.
         """
         message = self._look(physical_offset)
@@ -303,7 +303,7 @@ class ReadStore(MessageReader):
         return ClosedExt(self._disk, str(root), queue, self.config.mapped_file_size_consume_queue_ext)
 
     def _index_end(self) -> int:
-        """Physical offset of the newest message in the index; 0 when it can't be told."""
+        """Physical offset of the newest message in the index; 0 when it can't be determined."""
         for index in reversed(self.files.index):
             if index.whole:
                 try:

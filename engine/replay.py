@@ -1,7 +1,7 @@
 """Puts what a repair saved back as new messages: carries out a plan of engine.repair.replay.plan.
 
 Each message goes through an open store like any other put. Before the first one the run is noted durably; then after
-every `NOTE_EVERY` bytes, each time behind a flush of the store; at the end once more, when the store is closed. Killed
+every `NOTE_EVERY` bytes, each time after the store was flushed; at the end once more, when the store is closed. Killed
 in between, planning again finds what is in (engine.inspect.dump.replayed), and the rest follows.
 """
 
@@ -141,7 +141,7 @@ class _Replay:
             self._put_all(store)
         except BaseException:
             if store is not None:
-                with self._held(), suppress(RStoreError):  # what went wrong first is what is told
+                with self._held(), suppress(RStoreError):  # what went wrong first is what is reported
                     store.close()
             raise
         with self._held():

@@ -248,7 +248,7 @@ class MessageStore(StoreParts):
 
     @property
     def findings(self) -> tuple[DispatchFinding, ...]:
-        """What dispatch met in the log and went on from."""
+        """What dispatch met in the log and continued after."""
         return self.dispatch.findings
 
     def add_listener(self, listener: Listener, wanted: Wanted = lambda: True) -> None:

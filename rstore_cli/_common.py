@@ -37,7 +37,7 @@ _ONLY_LOOKS = frozenset({"--dry-run", "--json", "--quiet", "-q"})
 
 @dataclass(slots=True)
 class Settings:
-    """The options that every command has, before or behind its name.
+    """The options that every command has, before or after its name.
 
     Attributes:
         store: --store, or RSTORE_STORE.

@@ -104,7 +104,7 @@ class ChangeCommand(ABC, Generic[Plan]):
         if outcome.changes and not done:
             following = NextStep(self.settings.again(), "applies this plan")
         if self.output.json:
-            # What carries a plan out is plain from the plan; what comes after it is told when it was carried out.
+            # What carries a plan out is plain from the plan; what comes after it is shown when it was carried out.
             told = {} if outcome.next is None else {"next": outcome.next.to_json()}
             self.output.document({**self.json(outcome.plan, done=done, salvage=outcome.salvage), **told})
         else:

@@ -55,7 +55,7 @@ def answer(words: Sequence[str]) -> None:
 
 
 def rows(before: Sequence[str], current: str) -> Iterator[Row]:
-    """What may stand for `current`, behind the words `before`."""
+    """What may stand for `current`, after the words `before`."""
     line = _read(_joined(before))
     if line is None:
         return

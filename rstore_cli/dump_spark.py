@@ -73,7 +73,7 @@ def lines(
         spark: the session.
         store: whose log.
         form: how it looks.
-        start: physical offset; what is there or begins behind it (default: all).
+        start: physical offset; what is there or begins after it (default: all).
         end: physical offset; what begins before it.
         split_bytes: an executor's task, about (default: `SPLIT_BYTES`).
 

@@ -1,4 +1,4 @@
-"""An error in words: one line; a refusal has the command that goes on in a line of its own, as a shell takes it."""
+"""An error in words: one line; a refusal has the command that continues in a line of its own, as a shell takes it."""
 
 from __future__ import annotations
 

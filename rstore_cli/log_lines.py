@@ -1,4 +1,4 @@
-"""Messages of a stretch of the log as JSON lines: the text of messages.to_json, without an object for each message.
+"""Messages of a range of the log as JSON lines: the text of messages.to_json, without an object for each message.
 
 Hosts and topics repeat, so each is put into words once; a record's fixed part is one unpack.
 """

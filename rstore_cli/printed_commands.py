@@ -1,7 +1,7 @@
-"""Commands of ours in texts: where each begins and where the sentence that it stands in goes on.
+"""Commands of ours in texts: where each begins and where the sentence that it stands in continues.
 
-Theory. A text names a command as a person types it: with its options, its arguments quoted for a shell. Behind `Next: `
-and `more: ` it takes all words up to a bracket, comma or semicolon. In a sentence it ends where the sentence goes on:
+Theory. A text names a command as a person types it: with its options, its arguments quoted for a shell. After `Next: `
+and `more: ` it takes all words up to a bracket, comma or semicolon. In a sentence it ends where the sentence continues:
 there each argument is quoted, an option, a number, a path or in capitals, or the text says what the command does.
 """
 
@@ -29,7 +29,7 @@ _GOES_ON = (
     "keeps lists lowers makes moves name names of or prunes puts reads rebuilds restores resumes saves says sets "
     "shows takes tells that then to undoes which without writes"
 )
-"""Words that a sentence goes on with behind a command."""
+"""Words that a sentence continues with after a command."""
 _ARGUMENT = r"""(?:'[^']*'|"[^"]*"|[^\s();,'"])+"""
 
 

@@ -40,7 +40,7 @@ def say_not_read(output: Output, typed: Sequence[str], files: Iterable[OddFile])
 
 
 def say(text: str, *, style: str | None = None) -> None:
-    """A sentence on stderr, behind what stdout has; one line, where there is no terminal to break it for."""
+    """A sentence on stderr, after what stdout has; one line, where there is no terminal to break it for."""
     sys.stdout.flush()
     for line in told(text, width(sys.stderr)):
         print(paint(line, style) if style is not None and takes_colour(sys.stderr) else line, file=sys.stderr)

@@ -71,7 +71,7 @@ def export_files(settings: Settings, repair: str, directory: Path) -> int:
 @contextmanager
 def _new_file(target: str) -> Iterator[IO[str]]:
     try:
-        file = Path(target).open("x", encoding="utf-8")  # noqa: SIM115  closed below; its errors are told apart
+        file = Path(target).open("x", encoding="utf-8")  # noqa: SIM115  closed below; each error has its own text
     except FileExistsError:
         raise Refused("the path already exists", path=target, hint="name a new file, or - for stdout") from None
     except OSError as error:

@@ -21,7 +21,7 @@ _BLANK = re.compile(r" +(?!(?:(?<=[0-9] )(?:(?:d|h|min|s|ms|bytes?|[KMGT]iB)\b|%
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether a person sits in front of it."""
+    """Whether a person looks at it."""
     return bool(getattr(stream, "isatty", lambda: False)())
 
 
@@ -110,10 +110,10 @@ def words(text: str) -> list[str]:
     parts: list[str] = []
     at = 0
     for begin, end in places(text):
-        first = max(at, text.rfind(" ", 0, begin) + 1)  # with the sign in front of it
+        first = max(at, text.rfind(" ", 0, begin) + 1)  # with the sign before it
         parts += _BLANK.split(text[at:first].strip(" "))
         at = end
-        while at < len(text) and text[at] not in " (":  # and behind it
+        while at < len(text) and text[at] not in " (":  # and after it
             at += 1
         parts.append(text[first:at])
     parts += _BLANK.split(text[at:].strip(" "))
@@ -126,7 +126,7 @@ def is_copied(word: str) -> bool:
 
 
 def told(text: str, room: int | None) -> list[str]:
-    """Lines of a text, for a terminal of that width (None: none); broken ones go on where their text began."""
+    """Lines of a text, for a terminal of that width (None: none); broken ones continue where their text began."""
     if "\n" in text:
         return [line for part in text.split("\n") for line in told(part, room)]
     if room is None or cells(text) <= room:

@@ -56,7 +56,7 @@ def limits(task: MeasureTask, timed: Timer) -> Done:
 
 
 def _all(pieces: list[_Piece], run: Callable[[list[_Piece]], None]) -> None:
-    """Run over all pieces, a thread a core, each with its own stretch of the log."""
+    """Run over all pieces, a thread a core, each with its own range of the log."""
     cores = os.cpu_count() or 1
     share = -(-len(pieces) // cores)
     parts = [pieces[at : at + share] for at in range(0, len(pieces), share)]

@@ -122,7 +122,7 @@ class Bench:
         peer: Java, and the load's class path.
         work: a directory for stores, which are removed.
         kept: the store with the log that is copied.
-        progress: is told what is measured.
+        progress: called with what is measured.
         quick: short loads, to see that it runs.
         apache: whether Apache's broker takes part.
     """

@@ -56,7 +56,7 @@ class FloorVerdict:
 
     @property
     def met(self) -> bool | None:
-        """None when it can't be told."""
+        """None when it can't be determined."""
         if self.measured is None:
             return None
         return self.measured <= self.floor.value if self.floor.is_ceiling else self.measured >= self.floor.value

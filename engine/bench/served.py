@@ -138,7 +138,7 @@ def measure_all(
         program: the words that run the command line.
         peer: Java, and the load's class path.
         work: a directory for stores, which are removed.
-        progress: is told what is measured.
+        progress: called with what is measured.
         quick: short ones, to see that it runs.
         apache: whether Apache's broker is loaded, too.
 

@@ -1,7 +1,7 @@
 """What the pipeline's jobs cost on Spark, against the engine alone; how that grows with splits and with stores.
 
 All measures of one kind (Spark on one core, on two, the engine alone) are made by one process
-(`python -m engine.pipeline.measured`), as Spark takes seconds to start: that time is told apart.
+(`python -m engine.pipeline.measured`), as Spark takes seconds to start: that time is reported separately.
 """
 
 from __future__ import annotations

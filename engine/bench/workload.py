@@ -1,6 +1,6 @@
 """The logs that are measured: equal records by the million, the same bytes each time.
 
-Every record of a workload has the same length, so a stretch of log is a matrix of bytes, and a field is a slice of its
+Every record of a workload has the same length, so a range of log is a matrix of bytes, and a field is a slice of its
 columns: numpy writes a GiB in seconds. Where the fields lie is not declared here a second time: a template is encoded
 by `engine.format.message`, and the places are those where two encoded messages differ as they should.
 """
@@ -177,7 +177,7 @@ def workloads(size: int = GIB) -> dict[str, Workload]:
 
 @dataclass(frozen=True, slots=True)
 class LogMade:
-    """What `write_log` wrote: messages, bytes of their records, physical offset behind the last."""
+    """What `write_log` wrote: messages, bytes of their records, physical offset after the last."""
 
     messages: int
     record_bytes: int

@@ -64,7 +64,7 @@ class Broker:
 
     Attributes:
         current: the settings.
-        address: `ip:port` that clients are told.
+        address: `ip:port` that clients get.
         store_host: of the messages that are put.
     """
 

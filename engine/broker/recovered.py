@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def recovering(log: logging.Logger) -> Callable[[Disk, StoreConfig], tuple[StoreState, StoreConfig]]:
-    """The default recovery of a store that opens, told in the log."""
+    """The default recovery of a store that opens, written to the log."""
     return functools.partial(recover_for_open, tell=functools.partial(_tell, log, time.monotonic()))
 
 

@@ -369,7 +369,7 @@ class Daemon:
             await asyncio.sleep(seconds())
             try:
                 work()
-            except Exception:  # noqa: BLE001 - whatever it is, the others go on
+            except Exception:  # noqa: BLE001 - whatever it is, the others continue
                 self._log.exception("timer callback failed; continuing")
 
     async def _keep(self, seconds: Callable[[], float], table: KeptTable) -> None:

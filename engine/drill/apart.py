@@ -40,7 +40,7 @@ Progress = Callable[[str, int, int], None]
 """(drill, done, total). Called from any thread."""
 
 COPIES = 4
-"""Copies of the store that one drill has at a time: the one it goes on with, the planned one, a try, and a spare."""
+"""Copies of the store that one drill has at a time: the one it continues with, the planned one, a try, and a spare."""
 _BYTES_A_SECOND = 5 << 20
 """The slowest that a large store is copied or checked."""
 _MOUNT = 'mount -t tmpfs -o size="$0",mode=0700 rstore-drill "$1" && shift && exec "$@"'
@@ -139,7 +139,7 @@ class _Source:
             )
         size = data_bytes(disk, root)
         config = config.with_changes(**{name: getattr(files.config, name) for name in STORE_SIZES})
-        # A store that is opened allocates the files that it goes on with: two of the log, and one of the index.
+        # A store that is opened allocates the files that it continues with: two of the log, and one of the index.
         grows = 2 * config.mapped_file_size_commit_log + files.index_layout.file_size
         demand_room(disk, scratch, size + COPIES * jobs * (size + grows))
         before = fingerprint(snapshot(disk, root))

@@ -45,7 +45,7 @@ class Baseline:
         return other
 
     def forget(self, stretches: Sequence[tuple[int, int]], cut: int | None) -> int:
-        """Drop records that overlap a stretch (start, end) or end behind `cut`; how many."""
+        """Drop records that overlap a range (start, end) or end after `cut`; how many."""
         import numpy as np
 
         ends = self._offsets + self._sizes

@@ -151,7 +151,7 @@ def _truncate(disk: Disk, config: StoreConfig, options: Options) -> Change[Trunc
 
 
 def _behind_record(disk: Disk, config: StoreConfig, count: int) -> int:
-    """Physical offset behind the log's first `count` records. Raises InvalidArgument when it has fewer."""
+    """Physical offset after the log's first `count` records. Raises InvalidArgument when it has fewer."""
     from engine.inspect.store.survey import survey
     from engine.log.scan import RecordBatch, Scanner
     from engine.log.source import ClosedLog
@@ -293,5 +293,5 @@ COMMANDS: Mapping[str, Command] = {
 }
 """Every command that a drill can run, by its name on the command line; options with `_` for `-`.
 
-`to_record` is a drill's own: the log ends behind its first so many records.
+`to_record` is a drill's own: the log ends after its first so many records.
 """

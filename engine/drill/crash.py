@@ -165,7 +165,7 @@ def interrupted_puts(
         opening = disk.taken
         for _ in range(step.count):
             dry.ledger.put(store, wait=step.waits)
-    # A full disk while the store is opened is an error of opening it: what puts take begins behind that.
+    # A full disk while the store is opened is an error of opening it: what puts take begins after that.
     total = disk.taken - opening if crash.how == "disk-full" else disk.changes_seen
     dry.close()
     moments = choose(total, sample, rng)
@@ -213,7 +213,7 @@ def _puts_cut(
 
 
 def _puts_on_a_full_disk(scene: Scene, step: Put, moments: list[int], total: int) -> Iterator[Scene]:
-    """Refused in a clear word, nothing acknowledged lost; and with space again puts go on in the same open store."""
+    """Refused in a clear word, nothing acknowledged lost; and with space again puts continue in the same open store."""
     for moment in moments:
         copy = scene.fork(f"disk full from operation {moment} of about {total} on that takes space")
         disk = copy.new_disk()

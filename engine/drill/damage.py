@@ -36,7 +36,7 @@ PAGE = 4096
 _HASH_END, _OFFSET_END = 3, 7
 """The lowest byte of an entry's key hash, and of a unit's physical offset."""
 _TEAR = 40
-"""Where a record without a body is torn: behind its offsets, so that its lengths no longer add up."""
+"""Where a record without a body is torn: after its offsets, so that its lengths no longer add up."""
 
 
 def harm(scene: Scene, step: DamageStep) -> str:

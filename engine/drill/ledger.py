@@ -65,7 +65,7 @@ class Stored:
 
     @property
     def end(self) -> int:
-        """Physical offset behind it."""
+        """Physical offset after it."""
         return self.physical_offset + len(self.record)
 
     @property
@@ -111,7 +111,7 @@ class DrillLedger:
         self._chance = random.Random(self.seed)
 
     def copy(self) -> DrillLedger:
-        """One that goes on from here by itself."""
+        """One that continues from here by itself."""
         appended = {offset: list(put) for offset, put in self.appended.items()}
         other = DrillLedger(
             self.seed, self.body, self.topics, self.queues, appended, list(self.acknowledged), self.made
@@ -231,7 +231,7 @@ def strangers(
         store: what is read.
         queues: (topic, queue id) of all its queues.
         ledger: what was put.
-        repeats: a unit may repeat its neighbour, as a repair fills what was lost (RECOVERY.md, "Bridges").
+        repeats: a unit may repeat an adjacent one, as a repair fills what was lost (RECOVERY.md, "Bridges").
     """
     seen: set[int] = set()
     for topic, queue_id in queues:

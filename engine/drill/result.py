@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 Verdict = Literal["passed", "failed", "not run"]
 FAILURES_MAX = 20
-"""So many are told one by one; the rest is counted."""
+"""So many are listed one by one; the rest is counted."""
 
 
 CARRIED_OUT = "carried out"

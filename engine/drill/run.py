@@ -1,4 +1,4 @@
-"""Runs one drill: its steps in order, and behind an interrupted step all that follows once for each try.
+"""Runs one drill: its steps in order, and after an interrupted step all that follows once for each try.
 
 The tree of tries is walked depth first, so that few copies of the store are there at a time. A try whose expectation
 doesn't hold goes no further; the others do.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from engine.drill.script import AnyStep
 
 Progress = Callable[[int, int], None]
-"""(done, total): steps, with those behind each try."""
+"""(done, total): steps, with those after each try."""
 _FLUSH_OFTEN = {"flush_interval_consume_queue": 5, "flush_consume_queue_thorough_interval": 10}
 """Queues and checkpoint are flushed all the time: more moments that differ."""
 USUAL_RATIO = 0.3
@@ -193,7 +193,7 @@ class _Run:
         return not unmet
 
     def _close(self, scene: Scene) -> None:
-        """A store that a failed step has left open may not close: its disk is still full, and the failure is told."""
+        """A store that a failed step has left open may not close: its disk is still full, and that is reported."""
         with contextlib.suppress(RStoreError) if self._result.failed else contextlib.nullcontext():
             scene.close()
 

@@ -49,7 +49,7 @@ class Scene:
         ledger: what the drill has put.
         baseline: what was there before it; None for a store that the drill made.
         clock: gives the store times.
-        hurt: stretches of the log (physical offset, end) that the drill itself has damaged.
+        hurt: ranges of the log (physical offset, end) that the drill itself has damaged.
         begin, cut: where commands left the log's first byte, and its end.
         used_ratio: what the disk seems to be used; None: the truth (a small file system of its own).
         usual_ratio: the same, when no script says otherwise: the machine's own disks are none of a drill's business.

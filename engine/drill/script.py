@@ -61,7 +61,7 @@ class Expect:
     be gone now are not looked for later, and may not come back. `nothing_new`: no message is read that was never put.
     `store`: the state that the store is in again, one of these names: the same bytes of log and queues, the same
     entries of the index, the same marks. `bytes`: the same to the byte, in every file. `settled`: recovery has
-    nothing to do. `takes_puts`: so many messages can be put behind what is there, and are read. `by_time`: searching
+    nothing to do. `takes_puts`: so many messages can be put after what is there, and are read. `by_time`: searching
     by store time ends at a message of that time or later, with an earlier one before it.
     """
 
@@ -96,7 +96,7 @@ class Put(Step):
     """Puts messages: into the open store, or into one that is opened and closed for it.
 
     `body`: bytes that no body exceeds. `flush`: when a put is answered. `patience_ms`: how long a refused put is tried
-    again (not at all; behind a `disk` step with `free`, and with space again after `crash`, read_script.PATIENCE_MS).
+    again (not at all; after a `disk` step with `free`, and with space again after `crash`, read_script.PATIENCE_MS).
     `clients`: so many at a time, where the store is served.
     """
 
@@ -119,7 +119,7 @@ class Put(Step):
 class Open(Step):
     """Opens the store, and leaves it open for the steps that follow.
 
-    `cleaning`: as a broker does, which looks at its disks; each `disk` step is followed by such a look. `serve`: behind
+    `cleaning`: as a broker does, which looks at its disks; each `disk` step is followed by such a look. `serve`: after
     the daemon, with a consumer of `topics`; puts come from clients, over sockets. It looks at its disks, too.
     """
 

@@ -1,4 +1,4 @@
-"""A drill's store behind the daemon: real sockets, several clients that put, and consumers that go on meanwhile.
+"""A drill's store behind the daemon: real sockets, several clients that put, and consumers that continue meanwhile.
 
 The daemon runs in a thread of this process, on the drill's own disk, which is how that disk can fail under it; the
 clients have a thread each. What they are answered goes into the drill's ledger as any put does.

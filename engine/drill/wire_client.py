@@ -165,7 +165,7 @@ class WireClient:
         self.ask(RequestCode.HEART_BEAT, None, orjson.dumps(body))
 
     def next_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """Where a group goes on: what it has committed, or the queue's first message. Raises Gone, TimeoutError."""
+        """Where a group continues: what it has committed, or the queue's first message. Raises Gone, TimeoutError."""
         place = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
         answer = self.ask(RequestCode.QUERY_CONSUMER_OFFSET, place)
         if answer.code:

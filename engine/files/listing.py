@@ -94,7 +94,7 @@ class SegmentListing:
 
     @property
     def gaps(self) -> tuple[MissingOffsets, ...]:
-        """Stretches that are missing in the middle."""
+        """Ranges that are missing in the middle."""
         return tuple(
             MissingOffsets(one.offset + self.file_size, two.offset)
             for one, two in pairwise(self.files)

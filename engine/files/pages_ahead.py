@@ -1,7 +1,7 @@
 """Has the pages ready that appends are going to touch, so that the putting thread meets no page fault.
 
 The first touch of a page of a new file takes the system 6 to 9 µs (page cache, block lookup, journal): as long as
-fourteen small records take us. It is done by a thread beside, a few MiB in front of the log end, and only
+fourteen small records take us. It is done by a thread beside, a few MiB before the log end, and only
 under load: a store that takes a few messages has neither the thread nor the pages.
 
 What is touched holds what it held, zeros; at most `LEAD` bytes of it are written back a second time.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BEGIN = 1 << 20
 """Bytes that are appended before it begins."""
 LEAD = 4 << 20
-"""How far in front of the end pages are touched, bytes."""
+"""How far before the end pages are touched, bytes."""
 
 
 class PagesAhead:

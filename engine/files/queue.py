@@ -8,7 +8,7 @@ Threads: many readers, one appender, one flusher, one deleter. The file list is 
 a lock and read without one, so a reader sees the list of one moment.
 
 Where this differs from Apache: a failed creation is an exception (DiskFull, StorageError), not None; flushing
-goes on after a gap or after the file at `flushed_where` was deleted, where Apache's stands still for good;
+continues after a gap or after the file at `flushed_where` was deleted, where Apache's stands still for good;
 files are deleted from the end backwards in a truncation, so that a crash in it leaves no gap.
 """
 

@@ -192,7 +192,7 @@ class MapSegment(ChannelSegment):
     __slots__ = ("_address", "_identity", "_map", "_writable")
 
     def __init__(self, disk: Disk, file: RawFile, size: int, *, writable: bool) -> None:
-        """Map it. Raises OSError as mmap does: the caller decides whether to go on by channel."""
+        """Map it. Raises OSError as mmap does: the caller decides whether to continue by channel."""
         super().__init__(disk, file, size)
         descriptor = file.descriptor
         if descriptor is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from engine.files.raw_file import Bytes, RawFile
 
 UNIT = 1 << 16
-"""Bytes that are told zeros or not as a whole, aligned in the file: what is compared, and digests go by."""
+"""Bytes that are zeros or not as a whole, aligned in the file: what is compared, and digests go by."""
 BLOCK = 1 << 12
 """Bytes that a file system gives a file at least: a copy leaves a hole for each such block of zeros."""
 PIECE = 1 << 20
@@ -87,7 +87,7 @@ def blocks(reader: RawFile, start: int, end: int, *, shift: int = 0) -> Iterator
 
 
 def _not_zeros(piece: memoryview, lead: int) -> Iterator[tuple[int, int]]:
-    """Ranges of a piece without its blocks of zeros. `lead`: bytes in front of its first whole block."""
+    """Ranges of a piece without its blocks of zeros. `lead`: bytes before its first whole block."""
     starts = ([0] if lead else []) + [lead + BLOCK * block for block in _maybe_zeros(piece, lead)]
     done = 0
     for at in starts:

@@ -1,10 +1,10 @@
 """Where everything lies in a commit log record: each field's place, width and order, declared once.
 
 Writers, readers, tools and kernels take their positions from here, kernels as constants that are compiled into them.
-Behind the fixed part, `_FIELDS`, lie the body, the topic's length (1 byte, 2 in a record of 5.x), the topic, the
+After the fixed part, `_FIELDS`, lie the body, the topic's length (1 byte, 2 in a record of 5.x), the topic, the
 properties' length (2 bytes) and the properties. Numbers are big-endian.
 
-A host takes 8 bytes (IPv4) or 20 (IPv6, told by a bit of sysFlag each). `POSITION_*` are positions in a record, with
+A host takes 8 bytes (IPv4) or 20 (IPv6, known from a bit of sysFlag each). `POSITION_*` are positions in a record, with
 IPv4 hosts where they lie after a host; `*_BACK` say how many bytes before the body a field lies, whatever the hosts.
 
 Source: FORMAT.md "Record"; CommitLog.MessageExtEncoder#encode, MessageDecoder#decode.

@@ -54,7 +54,7 @@ STORE_COMMANDS = (
 """Commands that go by --store and -c."""
 _NAMED = re.compile(rf"\brstore (?=(?:{'|'.join(STORE_COMMANDS)})\b(?!-| --conf\b|[^(),;\n]* --store ))")
 """What stands before such a command in a text. `doctor --conf FILE` is about the file alone, and a command as it was
-typed may name the store behind its word."""
+typed may name the store after its word."""
 NEWER = "newer-store"
 """The finding of a store that is never changed here."""
 THEIRS = NextStep(
@@ -68,7 +68,7 @@ def command_line(config: StoreConfig, *words: str) -> str:
 
 
 def arguments(*words: str) -> tuple[str, ...]:
-    """Arguments that stand by their place, told from options where one begins with a dash."""
+    """Arguments that stand by their place, distinguished from options where one begins with a dash."""
     return ("--", *words) if any(word.startswith("-") for word in words) else words
 
 
@@ -84,7 +84,7 @@ def step(config: StoreConfig, fix: Fix) -> NextStep:
 
 
 def cut(config: StoreConfig, records: int) -> NextStep:
-    """Ending the log at damage that can't be bridged; `records` sound ones lie behind it."""
+    """Ending the log at damage that can't be bridged; `records` sound ones lie after it."""
     return NextStep(
         command_line(config, "recover", "--cut"),
         "ends the log there",

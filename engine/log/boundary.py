@@ -2,7 +2,7 @@
 
 Theory. A scan of the whole visits places: records, blanks, damage. P are the records that it visits. The parts' union
 is the scan when every boundary is in P, or a segment's start or end, and boundaries keep the order of their wishes:
-two parts then overlap nowhere, none is read by nobody, and each goes on just as the scan does, which has no memory at
+two parts then overlap nowhere, none is read by nobody, and each continues just as the scan does, which has no memory at
 a record. S are the sound records that know their own offset, wherever they lie: in bodies, in what a damaged record
 claims. S depends on the bytes alone, P on the way there, so the search for S asks no claims (Scanner.find_sound).
 

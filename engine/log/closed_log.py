@@ -62,7 +62,7 @@ class ClosedLogReader:
 
     @property
     def max_offset(self) -> int:
-        """Behind the last record, damaged parts before it or not: found by scanning, once."""
+        """After the last record, damaged parts before it or not: found by scanning, once."""
         if self._end is None:
             self._end = self._find_end()
         return self._end
@@ -70,7 +70,7 @@ class ClosedLogReader:
     def roll_next_file(self, offset: int) -> int:
         """Where records may lie again after a place that has none: in the next file, or, in a file that is there and
         damaged, at the next sound record that knows its own offset, _LOOK_AHEAD bytes on at most. (A broker's own files
-        are whole or being removed: it goes on with the next.) Raises StorageError.
+        are whole or being removed: it continues with the next.) Raises StorageError.
         """
         segment = self.source.segment_at(offset)
         if segment is None:

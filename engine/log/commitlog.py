@@ -98,7 +98,7 @@ class CommitLog:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def open(self, max_offset: int, topic_queue_table: Mapping[TopicQueue, int], *, single_pages: bool = False) -> None:
-        """Map the files of a recovered store and go on at `max_offset` (physical).
+        """Map the files of a recovered store and continue at `max_offset` (physical).
 
         `single_pages`: messages come and are flushed a few at a time, see MappedFile.single_pages.
 
@@ -181,7 +181,7 @@ class CommitLog:
                 done += len(part)
 
     def cut_back(self, offset: int) -> bool:
-        """End the log at `offset` (physical), if what is behind is the beginning of one record; whether it was.
+        """End the log at `offset` (physical), if what follows is the beginning of one record; whether it was.
 
         Raises StorageError.
         """

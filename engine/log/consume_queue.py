@@ -143,7 +143,7 @@ class ConsumeQueue:
 
     @property
     def max_physical_offset(self) -> int:
-        """Behind the last message that the queue knows (physical offset + size); −1 when it knows none."""
+        """After the last message that the queue knows (physical offset + size); −1 when it knows none."""
         return self._max_physical
 
     @property

@@ -344,7 +344,7 @@ class IndexFile(IndexReader):
             self._undo.pop()
 
     def _relinked(self, keep: int, slots: NumberedSlots) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Stretches of entries with wrong links, linked rightly: the first one's number, entries. Fills `slots`."""
+        """Ranges of entries with wrong links, linked rightly: the first one's number, entries. Fills `slots`."""
         import numpy as np
 
         for first in range(1, keep + 1, CHUNK):

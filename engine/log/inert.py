@@ -1,4 +1,4 @@
-"""What a bridge (engine.repair.recover.bridge) wrote over lost messages, told by the log: manifests can go away."""
+"""What a bridge (engine.repair.recover.bridge) wrote over lost messages, known from the log: manifests can go away."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def inert_in(batch: RecordBatch) -> list[int]:
 def encode_lost_end(length: int) -> bytes:
     """The beginning of a blank record over lost messages that lie up to a file's end, `length` bytes in all.
 
-    Every reader steps over what is behind its 8 bytes. No index entry of a lost message leads there: none is as short.
+    Every reader steps over what is after its 8 bytes. No index entry of a lost message leads there: none is as short.
     """
     return (encode_blank(length) + _TOPIC)[:length]
 

@@ -1,7 +1,7 @@
 """Which heads in a range of log are worth a closer look before a boundary: the others can't reach it.
 
 Theory. `Boundaries` asks of every head in the MiBs before a place whether a scan could step from it beyond the place.
-Nearly all of them lie too far away for that by every length that they have, and that is told for all of them at once:
+Nearly all of them lie too far away for that by every length that they have, and that is known for all of them at once:
 a head is left out only where `Boundaries` would say no by its first four bytes, its own offset and its body's length.
 What is left, some dozen of them, it looks at one by one.
 """

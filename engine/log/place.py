@@ -1,6 +1,6 @@
 """What lies at an offset of the log where no record begins: the middle of one, a blank, damage, missing files, nothing.
 
-Who asks for a message by its place is told which: a wrong number is one thing, a damaged log another.
+Who asks for a message by its place learns which: a wrong number is one thing, a damaged log another.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def bound(
 def offset_by_time(
     files: MappedFileQueue, min_offset: int, timestamp: int, store_time_of: StoreTimeOf, min_physical_offset: int
 ) -> int:
-    """Apache's answer for `timestamp` (ms), to the letter: a message of that very time, else the nearer neighbour.
+    """Apache's answer for `timestamp` (ms), to the letter: a message of that very time, else the nearest one.
 
     Looks only into one file: the first that was modified at that time or later, else the last. 0 when there is
     nothing to search, or a message that should be there is not. Source: ConsumeQueue#getOffsetInQueueByTime.

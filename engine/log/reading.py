@@ -76,7 +76,7 @@ class QueueReader(Protocol):
 
     @property
     def max_offset(self) -> int:
-        """Behind the last one."""
+        """After the last one."""
         ...
 
     def select(self, offset: int, most: int | None = None) -> SelectedBuffer | None:

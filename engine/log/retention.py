@@ -10,7 +10,7 @@ A deleteWhen with a part that is no number ends each round in Apache before the 
 that stand before it (engine.broker_conf.delete_when): nothing goes then for want of space either. The same here, so
 that no message goes that a broker would have kept; only by hand, where Apache's round ends, too, files do go.
 
-What a disk is used to is a part of 1 in whole per cents, −1 when it can't be told (Disk.disk_used_ratio). Of several
+Disk usage is a part of 1 in whole per cents, −1 when it can't be determined (Disk.disk_used_ratio). Of several
 log directories the emptiest counts; the queues' disk is asked only when that one gives no reason to delete.
 
 Two differences: a directory that is missing is no reason to delete, and the store is full when either disk is (Apache

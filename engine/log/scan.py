@@ -1,9 +1,9 @@
 """The one scanner of the commit log. Recover, verify, dump, dispatch and rebuilding all read through it.
 
 It yields events in log order and decides nothing: a `RecordBatch` (columns, not objects), a `Blank` (end of a file), a
-`Gap` (segments that are missing; the scan goes on after it), a `Damage` (no sound record here), and ends at `end`.
+`Gap` (segments that are missing; the scan continues after it), a `Damage` (no sound record here), and ends at `end`.
 After a `Damage` the scan is over, unless the consumer asked for `resume`: then the next sound record is searched by its
-magic, and the scan goes on there. A record counts as found again only with the message magic **and** its own offset
+magic, and the scan continues there. A record counts as found again only with the message magic **and** its own offset
 **and** lengths that add up **and** the body's CRC, and only outside of what a damaged record claims (engine.log.claim).
 Such a range may end after `end`, as a record may that begins before it.
 
@@ -163,7 +163,7 @@ class Scanner:
     def scan(self, start: int, end: int | None = None, *, resume: bool = False) -> Iterator[Event]:
         """Events from the physical offset `start` (a record's) up to `end` (default: the last segment's end).
 
-        With `resume` the scan goes on after damage, with the range's `length` filled in.
+        With `resume` the scan continues after damage, with the range's `length` filled in.
         """
         expected: int | None = None
         long = self._may_be_long and self._is_written(start + LONG, end)
@@ -209,7 +209,7 @@ class Scanner:
         return segment if segment is not None and segment.offset <= offset else None
 
     def _is_written(self, offset: int, end: int | None) -> bool:
-        """Whether the log seems to go on at a physical offset before `end`: no zeros there."""
+        """Whether the log seems to continue at a physical offset before `end`: no zeros there."""
         try:
             return (end is None or offset < end) and bool(bytes(self._source.read(offset, _PAGE)).strip(b"\0"))
         except StorageError:
@@ -325,7 +325,7 @@ class Scanner:
     def _find_in_range(
         self, segment: Segment, at: int, until: int, window: int = FIRST_WINDOW, *, claims: bool = True
     ) -> tuple[int | None, int]:
-        """By magic; and where the search is to go on. With `claims` what a damaged record claims is stepped over."""
+        """By magic; and where the search is to continue. With `claims` what a damaged record claims is stepped over."""
         window = min(window, self._window)
         behind = at
         while at < until:

@@ -85,7 +85,7 @@ class LogSource(Protocol):
         ...
 
     def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
-        """Stretches (start, end; physical) of the segment from `offset` on that are not holes of the file."""
+        """Ranges (start, end; physical) of the segment from `offset` on that are not holes of the file."""
         ...
 
 

@@ -1,9 +1,9 @@
 """Sound records counted, for who only asks whether they are sound: no row of theirs is kept, no memory is taken anew.
 
 Theory: a window of the log is read into memory that is used again and stays in the processor's caches, and one kernel
-follows the chain of records through it, bodies and all. Whatever is no plain sound record ends it: the scanner goes on
-from that very place, until a long row of sound records shows that the odd range is over. So there is one judge, and
-the events are the scanner's, but that consecutive records come as one `Tally`.
+follows the chain of records through it, bodies and all. Whatever is no plain sound record ends it: the scanner
+continues from that very place, until many sound records in a row show that the odd range is over. So there is one
+judge, and the events are the scanner's, but that consecutive records come as one `Tally`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WINDOW = 4 << 20
 """Bytes that are read at once."""
 _MOST = 16 << 20
-"""Bytes of log after which a tally ends, so that who waits sees that it goes on."""
+"""Bytes of log after which a tally ends, so that who waits sees that it continues."""
 
 
 _DOUBTS = 256

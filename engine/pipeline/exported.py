@@ -1,6 +1,6 @@
 """What an exported table says of itself: `_rstore/` in its directory, which readers of Parquet pass over.
 
-`export.json` has, for each store, the stretches of its log that the table has rows of, and with which choice; and what
+`export.json` has, for each store, the ranges of its log that the table has rows of, and with which choice; and what
 tells the store again. That is how a row is never exported twice. It changes together with the files: they are written
 to `staging` first; `pending.json` then names where each belongs, and what `export.json` will be; then they are moved.
 Whoever finds a `pending.json` moves what is left to be moved: killed anywhere, the table has a whole run or none of it,
@@ -33,7 +33,7 @@ HIDDEN = "_rstore"
 _MANIFEST, _PENDING, _STAGING = "export.json", "pending.json", "staging"
 _VERSION = 1
 _WITNESS = 4096
-"""Bytes of a log before a stretch's end, by which its store is told again."""
+"""Bytes of a log before a range's end, by which its store is recognised again."""
 
 
 @dataclass(frozen=True, slots=True)

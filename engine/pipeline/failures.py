@@ -2,7 +2,7 @@
 
 Theory. An error that is raised in a Python worker (a task, or the planner of the data source) reaches the driver as the
 text of its traceback inside of a Java exception. `carried()` hangs a note on an engine error that leaves it: Python
-prints notes behind the error's own line, and Spark hands that text through as it is. `translate` finds the note and
+prints notes after the error's own line, and Spark hands that text through as it is. `translate` finds the note and
 makes the same error of it, with its class, path, offset and hint. What has no note is recognized by what Spark says.
 
 In a session that is not ours people read what Spark logs: there the note is left out, and the traceback with it.

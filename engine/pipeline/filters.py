@@ -1,4 +1,4 @@
-"""Which records are wanted: told by options and by Spark's filters, and looked at before any row is made."""
+"""Which records are wanted: known from options and by Spark's filters, and looked at before any row is made."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _with(wanted: Wanted, one: Filter) -> Wanted:
 
 
 def _times(value: object) -> tuple[int, ...]:
-    """The ms around a moment: the one before or at it, and the one at or behind it; nothing when it is none."""
+    """The ms around a moment: the one before or at it, and the one at or after it; nothing when it is none."""
     if not isinstance(value, datetime.datetime):
         return ()
     if value.tzinfo is None:

@@ -1,7 +1,7 @@
 """Stores as DataFrames: what every analysing job begins with. Times in ms, offsets physical.
 
 What a job asks of the data source is asked of Spark, too: an option narrows what is read, a filter decides what counts.
-Damaged stretches come as rows unless they fail the job. `Watch` counts them while the job's own action runs, so
+Damaged ranges come as rows unless they fail the job. `Watch` counts them while the job's own action runs, so
 that nothing is read twice, and nothing is passed over in silence.
 """
 
@@ -92,7 +92,7 @@ def read(
     decompress: bool = False,
     split_bytes: int | None = None,
 ) -> DataFrame:
-    """The logs of some stores, a row a record; with SKIP and MARK a row a damaged stretch, too (see `watched`).
+    """The logs of some stores, a row a record; with SKIP and MARK a row a damaged range, too (see `watched`).
 
     Args:
         spark: the session, which knows the data source.

@@ -20,7 +20,7 @@ def known_names(stores: Sequence[StoreRef]) -> KnownNames:
 
 
 def demand_known(stores: Sequence[StoreRef], topics: Iterable[str] = (), groups: Iterable[str] = ()) -> None:
-    """Raises InvalidArgument: none of the stores knows one of these names; the nearest is told."""
+    """Raises InvalidArgument: none of the stores knows one of these names; the nearest is named."""
     wanted, of_groups = tuple(topics), tuple(groups)
     if wanted or of_groups:
         known = known_names(stores)

@@ -2,9 +2,9 @@
 
 Theory. A broker dispatches records in the order of the log: where any queue has a unit for the record that ends at some
 offset, every record before it has been dispatched. Up to there (`dispatched`) the units of a topic's queues name its
-messages, all of them; what lies behind is scanned. That holds for a store that was closed, or is alive; one that
+messages, all of them; what lies after is scanned. That holds for a store that was closed, or is alive; one that
 crashed may have lost units, and is scanned. So is a store in which a queue of the topic does not begin with its first
-message, or, if the log has forgotten that, with one that is forgotten, too; and one in which something lies behind a
+message, or, if the log has forgotten that, with one that is forgotten, too; and one in which something lies after a
 queue's end, or units are out of order: there, units may be lost.
 
 The log is cut into the same splits, and a split's task has the units that lie in it. It looks whether each names a

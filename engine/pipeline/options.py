@@ -17,7 +17,7 @@
 | `pushFilters` | `true`: Spark's filters are looked at before rows are made; one query a `load()` (see source.py) |
 | `startingOffsets`, `endingOffsets` | `earliest`, `latest`, or JSON by store, `{"NAME": 1234}`: physical offsets |
 | `maxBytesPerTrigger`, `maxRecordsPerTrigger` | streaming: how much a micro-batch takes of all stores, about |
-| `failOnDataLoss` | streaming: `false` goes on where the log begins when what comes next is gone (default: true) |
+| `failOnDataLoss` | streaming: `false` continues where the log begins when what comes next is gone (default: true) |
 """
 
 from __future__ import annotations

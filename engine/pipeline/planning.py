@@ -1,7 +1,7 @@
-"""What is read of each store: the end frozen, what can't be wanted left out, missing files told, splits cut.
+"""What is read of each store: the end frozen, what can't be wanted left out, missing files reported, splits cut.
 
 Time. Store times don't decrease in a log as long as its broker's clock doesn't: a file is left out when the first time
-of the file behind it, or its own, tells that all of it is too old or too new, with `clock_slack` to spare. It is not
+of the file after it, or its own, tells that all of it is too old or too new, with `clock_slack` to spare. It is not
 left out when the files' first times decrease somewhere, or can't be read. What is left is looked at record by record.
 """
 
@@ -39,7 +39,7 @@ class StoreShare:
 
     Attributes:
         split: from where to where.
-        gaps: missing files in front of it, to be told of; behind the last task's, too.
+        gaps: missing files before it, to be reported; after the last task's, too.
         units: where all records are that are asked for; None when the split is scanned.
         rows: records outside of these physical offsets are another task's.
     """
@@ -106,7 +106,7 @@ def _narrow(splits: Sequence[Split], units: FoundUnits) -> list[StoreShare]:
 
 
 def shares(tasks: Sequence[StoreShare], missing: Sequence[Gap], on_damage: str) -> list[StoreShare]:
-    """What tasks read, as it is sent to them: each with its own file only, and with the missing files in front of it.
+    """What tasks read, as it is sent to them: each with its own file only, and with the missing files before it.
 
     Raises:
         FormatError: files are missing, with FAIL.

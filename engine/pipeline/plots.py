@@ -1,6 +1,6 @@
 """Pictures of a job's answer: PNG or SVG by matplotlib, or a page that needs nothing else (tables and inline SVG).
 
-Which pictures there are is told by the tables that an answer has; the rest only draws them. matplotlib is imported only
+Which pictures there are follows from the tables of an answer; the rest only draws them. matplotlib is imported only
 here and in the bench, and only when something is drawn.
 """
 
@@ -196,7 +196,7 @@ def _spread(sums: list[float], at: int, length: int, step: int) -> None:
 
 
 def _bars(title: str, axis: str, bars: Sequence[tuple[str, tuple[float, ...]]], names: tuple[str, ...]) -> Chart:
-    """Bars, the largest first; behind `_MOST_BARS` the rest as one."""
+    """Bars, the largest first; after `_MOST_BARS` the rest as one."""
     shown = list(bars[:_MOST_BARS])
     rest = bars[_MOST_BARS:]
     if rest:

@@ -46,8 +46,8 @@ class ReadOptions:
 
     Attributes:
         columns: names, in the order of the rows.
-        on_damage: FAIL, MARK (a row whose `damage` says what) or SKIP (told on stderr, a line a split).
-        wanted: which records; damage is told wherever it is met.
+        on_damage: FAIL, MARK (a row whose `damage` says what) or SKIP (reported on stderr, a line a split).
+        wanted: which records; damage is reported wherever it is met.
         decompress: whether compressed bodies are given as they were sent, where that can be done.
     """
 
@@ -95,7 +95,7 @@ def read_split(split: Split, options: ReadOptions, units: FoundUnits | None = No
 
 
 def read_share(share: StoreShare, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """The rows of a share: as `read_split`, behind what is missing in front of it. Raises as `read_split`."""
+    """The rows of a share: as `read_split`, after what is missing before it. Raises as `read_split`."""
     with carried():
         yield from _rows_of(share, options)
     settle()

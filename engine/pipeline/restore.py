@@ -4,9 +4,9 @@ A record keeps what it was: queue offset, store time, hosts, properties, and its
 on without a gap. So records are appended as a slave appends its master's log, not put: a put would give new times and
 offsets, delay what has been delivered, and number transactions anew.
 
-Theory. The new log begins with the file in which the first row lay. A row that lay just behind the one before it, or at
-the start of the next file, lies there again. Behind a gap rows move together: their places change. A queue begins at
-the offset that its first row has and goes on without gaps: behind one, offsets change. Operations of transactions
+Theory. The new log begins with the file in which the first row lay. A row that lay just after the one before it, or at
+the start of the next file, lies there again. After a gap rows move together: their places change. A queue begins at
+the offset that its first row has and continues without gaps: after one, offsets change. Operations of transactions
 name halves by queue offset, so they change with them; one whose half is not in the table would settle another, and is
 left out. Sources: TransactionalMessageUtil, MultiDispatch (4.9.8).
 """
@@ -186,7 +186,7 @@ class Restorer:
 
         A batch repeats what its messages have in common, and some clients end theirs with a separator. A table has each
         property once; where the record was longer, separators fill it up, which every reader passes over: it keeps its
-        size, and all records behind it their places.
+        size, and all records after it their places.
         """
         raw = properties.join(message.properties).encode("utf-8", "replace")
         topic = len(message.topic.encode("utf-8", "replace"))

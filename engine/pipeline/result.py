@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Progress = Callable[[int, int, str], None]
-"""Is told tasks done and in all (0: not known yet), and what is being done."""
+"""Called with tasks done and in all (0: not known yet), and what is being done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class JobResult:
 
     Attributes:
         job: its name.
-        facts: what is said in front of the tables, by snake_case name; counts, bytes, seconds.
+        facts: what is shown before the tables, by snake_case name; counts, bytes, seconds.
         tables: in the order in which they are shown.
         ok: whether nothing is wrong with the stores; else the command ends with 1.
     """

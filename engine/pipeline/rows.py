@@ -78,7 +78,7 @@ class Rows:
         return pa.RecordBatch.from_arrays([made.column(name) for name in self._columns], schema=self._schema)
 
     def of_damage(self, event: Damage) -> pa.RecordBatch:
-        """The row of a damaged stretch."""
+        """The row of a damaged range."""
         return self._odd(os.path.basename(self._split.segment.path), event.offset, event.length, event.reason.value)
 
     def of_gap(self, missing: Segment) -> pa.RecordBatch:

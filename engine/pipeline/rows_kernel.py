@@ -64,7 +64,7 @@ def bodies_ok(data: Any, table: Any, out: Any) -> None:
 
 @compiled
 def copy(data: Any, starts: Any, lengths: Any, out: Any) -> bool:
-    """The parts at `starts` (int64[n]), of some lengths, one behind another to out (uint8[sum]); False: not ASCII."""
+    """The parts at `starts` (int64[n]), of some lengths, one after the other to out (uint8[sum]); False: not ASCII."""
     to = 0
     for i in range(len(starts)):
         length = lengths[i]
@@ -182,7 +182,7 @@ def words(data: Any, starts: Any, lengths: Any, counts: Any, word_starts: Any, w
 
 @compiled
 def is_topic(data: Any, table: Any, wanted: Any, ends: Any, out: Any) -> None:
-    """out (bool[n]): whether a record's topic is one of `wanted` (uint8, one behind another; `ends` int64[k])."""
+    """out (bool[n]): whether a record's topic is one of `wanted` (uint8, one after the other; `ends` int64[k])."""
     for i in range(len(table)):
         at = table[i, 9]
         length = table[i, 10]

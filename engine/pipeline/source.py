@@ -6,7 +6,7 @@
 
 Options: engine.pipeline.options. Columns: engine.pipeline.schema. Where each log ends is settled when a query is
 planned: a live store is read as far as it was written then; a DataFrame that is used again keeps its plan. A log ends
-behind its last sound record, as for recovery: a torn tail is no damage here (`verify` tells of it).
+after its last sound record, as for recovery: a torn tail is no damage here (`verify` tells of it).
 
 Filters. With the option `pushFilters` (and the setting spark.sql.python.filterPushdown.enabled) filters on topic,
 queue_id, queue_offset, physical_offset, store_timestamp and store_time are looked at before rows are made, and files
@@ -86,7 +86,7 @@ class StoreReader(DataSourceReader):
         self._wanted = self._options.wanted
 
     def take(self, filters: Iterable[Filter]) -> None:
-        """Read only what these filters let through, as far as they can be told before rows are made."""
+        """Read only what these filters let through, as far as they can be known before rows are made."""
         self._wanted = pushed(self._wanted, filters)
 
     @carried()
@@ -134,7 +134,7 @@ class FilteringReader(StoreReader):
 
 
 def damage(spark: SparkSession, places: Sequence[str], **options: Any) -> DataFrame:
-    """What a read with `onDamage = skip` leaves out: a row for each damaged stretch and each row of missing files.
+    """What a read with `onDamage = skip` leaves out: a row for each damaged range and each row of missing files.
 
     Columns: store, file, physical_offset, size (bytes), damage (why). Counts are an aggregate away.
 

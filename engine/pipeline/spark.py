@@ -193,7 +193,7 @@ class _Jvm:
 
     @contextlib.contextmanager
     def _noting_process(self) -> Iterator[None]:
-        """Know the JVM as soon as it runs: an interrupt before `launch_gateway` returns would leave it behind."""
+        """Know the JVM as soon as it runs: an interrupt before `launch_gateway` returns would leave it running."""
         from pyspark import java_gateway
 
         module: Any = java_gateway
@@ -296,7 +296,7 @@ def _environment(java: Path, master: str, given: Mapping[str, str]) -> dict[str,
 
 @contextlib.contextmanager
 def _variables(changes: Mapping[str, str]) -> Iterator[None]:
-    """The environment with `changes`, and as it was behind it."""
+    """The environment with `changes`, and as it was, afterwards."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

@@ -1,10 +1,10 @@
 """How the logs of stores are cut into splits, and how an executor reads one: the union is the engine's scan.
 
-Theory. A split is a stretch of one segment between two wishes, in bytes. Who reads it looks for the boundaries at both
+Theory. A split is a range of one segment between two wishes, in bytes. Who reads it looks for the boundaries at both
 (engine.log.boundary): they depend on the bytes alone, so neighbours agree without having talked. What lies between two
 boundaries is scanned as always; that the scan ends just where the next split begins is checked, every time.
 
-Damage before the last sound record is damage; behind it, it may be the log's unwritten rest: that only who has all
+Damage before the last sound record is damage; after it, it may be the log's unwritten rest: that only who has all
 splits of a store can say. `Part`s are merged for that (engine.inspect.check.verify).
 
 Planning reads of the log only what tells where it ends. That freezes it: what a broker adds later is for the next plan.
@@ -35,13 +35,13 @@ _TAIL = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A stretch of one segment of a store's log, from wish to wish (physical offsets).
+    """A range of one segment of a store's log, from wish to wish (physical offsets).
 
     Attributes:
         store: whose.
         index: its place among all splits of its store, from 0.
         segment: the file.
-        start, end: wishes; the boundaries at or behind them are where it is read.
+        start, end: wishes; the boundaries at or after them are where it is read.
         log_end: records that start here or later are not read, in no split.
         known: `start` is no wish, but a place where the scan stops.
     """
@@ -95,7 +95,7 @@ def plan_splits(
 
 
 def log_end(store: StoreRef, disk: Disk, *, start: int | None = None) -> int:
-    """Physical offset behind the last sound record of a store, or behind the blank that closes its file.
+    """Physical offset after the last sound record of a store, or after the blank that closes its file.
 
     The first file's offset when there is no record, 0 without a file. Reads the end of the last file with a record:
     from a boundary on, as a scan from the file's start stops there, too. A record that is being written has no CRC
@@ -104,7 +104,7 @@ def log_end(store: StoreRef, disk: Disk, *, start: int | None = None) -> int:
     Args:
         store: whose log.
         disk: how files are reached.
-        start: a place where the scan stops, in front of the end: nothing before it is read, and it is the end when
+        start: a place where the scan stops, before the end: nothing before it is read, and it is the end when
             nothing sound follows.
 
     Raises:
@@ -164,7 +164,7 @@ class LastCut:
 
     Attributes:
         path: the file; "" while there is none.
-        wish, place: physical offsets: what was wished, and the boundary at or behind it.
+        wish, place: physical offsets: what was wished, and the boundary at or after it.
     """
 
     path: str = ""

@@ -6,7 +6,7 @@ scan from one offset to another: the same ones whenever it is read, as a log is 
 a sink that takes each micro-batch once (Spark's file sink does), is exactly once.
 
 Files come and go: each question looks for them anew. What is not there any more (expired before it was read, or a log
-that is shorter than what was read of it) is an error, unless the query was told to go on. Stores are found when the
+that is shorter than what was read of it) is an error, unless the query was told to continue. Stores are found when the
 query starts: one that a glob matches later comes in with the next start, and begins with its log.
 """
 
@@ -247,7 +247,7 @@ def _begin(store: StoreRef) -> int:
 
 
 def _known(store: StoreRef, offset: int, disk: Disk) -> int:
-    """The first place at or behind `offset` where the scan surely stops; `offset` where no file is."""
+    """The first place at or after `offset` where the scan surely stops; `offset` where no file is."""
     with ClosedLog(disk, store.segments) as log:
         segment = log.segment_at(offset)
         if segment is None:
@@ -261,7 +261,7 @@ def _boundaries(store: StoreRef, log: ClosedLog) -> Boundaries:
 
 
 def _within(store: StoreRef, start: int, end: int, size: int, disk: Disk) -> int:
-    """The first boundary at least `size` bytes behind `start`, `end` at most."""
+    """The first boundary at least `size` bytes after `start`, `end` at most."""
     wish = start + size
     if wish >= end:
         return end
@@ -271,7 +271,7 @@ def _within(store: StoreRef, start: int, end: int, size: int, disk: Disk) -> int
 
 
 def _counted(store: StoreRef, start: int, end: int, records: int, wanted: Wanted, disk: Disk) -> tuple[int, int]:
-    """Behind how many wanted records from `start` on, `records` at most, the scan is where, `end` at most; how many."""
+    """After how many wanted records from `start` on, `records` at most, the scan is where, `end` at most; how many."""
     count = 0
     with ClosedLog(disk, store.segments) as log:
         limit = store.config.max_message_size

@@ -10,7 +10,7 @@ from functools import cache
 def settle() -> None:
     """At the end of a task: take what has been imported out of Python's search for garbage.
 
-    Spark's daemon collects garbage behind every task (pyspark/daemon.py); with numba loaded that is 60 ms of looking
+    Spark's daemon collects garbage after every task (pyspark/daemon.py); with numba loaded that is 60 ms of looking
     at modules that stay. Nothing outside of a worker of Spark.
     """
     from pyspark import TaskContext

@@ -1,4 +1,4 @@
-"""Work that goes on beside the caller's: one thing at a time, in the order in which it was given."""
+"""Work that continues beside the caller's: one thing at a time, in the order in which it was given."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ def _planned(change: Change[Plan], run: ChangeRun) -> Iterator[tuple[StoreFiles,
 
 
 def _refuse(change: Change[Plan], run: ChangeRun, plan: Plan) -> None:
-    """Raise the plan's refusal, once it was told."""
+    """Raise the plan's refusal, once it was shown."""
     refusal = change.refusal(plan)
     if refusal is not None:
         run.caller.refused(run, plan, refusal)

@@ -1,11 +1,11 @@
 """An empty store: the directories, a checkpoint of zeros, and the sizes that were asked for.
 
-A store's sizes are told by its files, but a new one has none yet. So they are written to `rstore.conf` in the store,
+A store's sizes are known from its files, but a new one has none yet. So they are written to `rstore.conf` in the store,
 a properties file with Apache's keys, which rstore reads underneath a broker.conf. A broker doesn't know it: give the
 same keys to its own.
 
 The sizes are written first, the checkpoint last. Without it, and with nothing but what is made before it, somebody was
-interrupted: making the store goes on.
+interrupted: the next run makes the rest.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ The order is log, queues, index, each oldest first and each name durable before 
 is a run without a gap, and the next round does the rest. Before a log file goes the queues are made durable: it could
 not tell them again.
 
-Nothing of this ends the store's work: what fails is told in `status` and tried again in the next round.
+Nothing of this ends the store's work: what fails is shown in `status` and tried again in the next round.
 
 Where this differs from Apache: what dispatch has not read yet stays, so that no message misses its queue (Apache lets
 dispatch jump); queues and index are tried again until nothing hangs, not only when the log has lost a file; one look
@@ -85,7 +85,7 @@ class CleanService(Worker):
         dispatch: how far it has read, files may go.
         flags: DISK_FULL while a disk is used above 90 % (diskSpaceWarningLevelRatio).
         config: settings of the store.
-        on_failure: is told of what ends the service: nothing but a bug.
+        on_failure: called with what ends the service: nothing but a bug.
     """
 
     def __init__(

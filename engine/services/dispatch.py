@@ -69,7 +69,7 @@ class Arrival(NamedTuple):
 
 
 Listener = Callable[[Sequence[Arrival]], None]
-"""Is told what arrived, in log order, from the dispatch thread: it must not block."""
+"""Called with what arrived, in log order, from the dispatch thread: it must not block."""
 
 Wanted = Callable[[], bool]
 """Whether a listener would do anything with what arrives; asked in the dispatch thread after it can be got."""
@@ -85,7 +85,7 @@ class KeyIndex(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DispatchFinding:
-    """Something that dispatch met and went on from: where in the log (physical offset), and what."""
+    """Something that dispatch met and continued after: where in the log (physical offset), and what."""
 
     offset: int
     text: str
@@ -130,7 +130,7 @@ class DispatchService(Worker):
         flags: DISK_FULL while waiting for space; the error bits of queues and index.
         config: settings of the store.
         on_progress: is called when units or keys were written.
-        on_failure: is told what ended it.
+        on_failure: called with what ended it.
     """
 
     def __init__(
@@ -391,7 +391,7 @@ class DispatchService(Worker):
         for listener in listeners:
             try:
                 listener(arrivals)
-            except Exception as error:  # noqa: BLE001 - a listener is not ours; dispatch must go on
+            except Exception as error:  # noqa: BLE001 - a listener is not ours; dispatch must continue
                 self._find(arrivals[0].physical_offset, f"listener failed: {error!r}")
 
     def _step_to(self, offset: int) -> None:

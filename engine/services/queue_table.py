@@ -90,7 +90,7 @@ class QueueTable:
             return table
 
     def max_physical_offset(self) -> int:
-        """Behind the last message that any queue knows; −1 without queues."""
+        """After the last message that any queue knows; −1 without queues."""
         with self._lock:
             known = [state.max_physical_offset for queue, state in self._known.items() if queue not in self._open]
             return max([-1, *known, *(consume_queue.max_physical_offset for consume_queue in self._open.values())])

@@ -50,7 +50,7 @@ class RunningFlags:
 
     @property
     def queue_writeable(self) -> bool:
-        """Whether dispatch goes on: a full disk alone does not stop it (Apache isCQWriteable)."""
+        """Whether dispatch continues: a full disk alone does not stop it (Apache isCQWriteable)."""
         return not self._bits & _QUEUE_STOPPERS
 
     @property

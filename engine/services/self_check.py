@@ -4,7 +4,7 @@ Apache compares the offsets of neighbouring files that it has open, of the log a
 two don't meet. Here the log's segments are looked for on the disk, too: one that somebody has deleted or renamed below
 a running broker is served from its map until the broker stops, and is missing from then on.
 
-Nothing is mended and nothing is refused: it is told, in the daemon's log.
+Nothing is mended and nothing is refused: it is written to the daemon's log.
 
 Source: DefaultMessageStore#addScheduleTask, #checkSelf, MappedFileQueue#checkSelf.
 """
@@ -30,7 +30,7 @@ class SelfCheck(Worker):
     Args:
         disk: the system's files.
         log, queues: what is looked at; of the queues, those that are open.
-        on_failure: is told of what ends the service: nothing but a bug.
+        on_failure: called with what ends the service: nothing but a bug.
 
     Attributes:
         problems: what the last look found, one sentence each.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from engine.errors import RStoreError
 
 OnFailure = Callable[[RStoreError], None]
-"""Is told what ended a service; decides what the store may still do."""
+"""Called with what ended a service; decides what the store may still do."""
 
 
 class Worker(ABC):
@@ -22,7 +22,7 @@ class Worker(ABC):
 
     Args:
         name: of the thread, and in errors.
-        on_failure: is told what ended the loop.
+        on_failure: called with what ended the loop.
     """
 
     def __init__(self, name: str, on_failure: OnFailure) -> None:

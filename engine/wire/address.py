@@ -12,7 +12,7 @@ _HOST_MAX = 253
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT; an IPv6 host may stand in brackets, and is told without them.
+    """Host and port of HOST:PORT; an IPv6 host may stand in brackets, and is given without them.
 
     Raises:
         InvalidArgument: it is none.

@@ -1,6 +1,6 @@
 """Requests of one connection and the answers to them, matched by opaque. No I/O, no clock, no threads of its own.
 
-Whoever sends requests asks `begin` for the opaque to write into one, with whatever is to be told of the answer (a
+Whoever sends requests asks `begin` for the opaque to write into one, with whatever gets the answer (a
 future, a callback, a slot); gives every answer that comes to `settle`; asks `expired` now and then, where requests have
 deadlines; and calls `close` when the connection has ended. Each request leaves the table once, by exactly one of
 `settle`, `forget`, `expired` and `close`.

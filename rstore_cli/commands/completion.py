@@ -13,7 +13,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class Shell(enum.StrEnum):
-    """A shell that can be told."""
+    """A shell that SHELL can name."""
 
     BASH = "bash"
     ZSH = "zsh"

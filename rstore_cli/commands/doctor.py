@@ -78,8 +78,8 @@ def doctor(
 
 
 def _settings(settings: Settings) -> StoreConfig | None:
-    """None: the broker's file has what no store can have, which is to be told as a finding. Raises StorageError."""
-    quiet, settings.quiet = settings.quiet, True  # all of it is told below
+    """None: the broker's file has what no store can have, which is to be reported as a finding. Raises StorageError."""
+    quiet, settings.quiet = settings.quiet, True  # all of it is reported below
     try:
         return settings.load()
     except InvalidArgument as error:

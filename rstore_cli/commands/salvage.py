@@ -1,4 +1,4 @@
-"""`rstore salvage`: what repairs set aside, and what lies behind damage."""
+"""`rstore salvage`: what repairs set aside, and what lies after damage."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class AclFiles:
             files = self._find()
             if files == self._seen:
                 return False
-            self._seen = files  # a broken file is told of once
+            self._seen = files  # a broken file is logged once
             self.table = self._read(files)
         except RStoreError as error:
             self._log.error("ACL files not reloaded; the last accounts stay in force", extra={"why": str(error)})

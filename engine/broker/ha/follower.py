@@ -53,7 +53,7 @@ def _hint(store: MessageStore, offset: int) -> str:
 
 
 def ahead(store: MessageStore, master_end: int) -> Diverged:
-    """What is wrong where a slave's log goes on behind its master's end (physical)."""
+    """What is wrong where a slave's log continues after its master's end (physical)."""
     return Diverged(
         f"the slave is ahead: the master's log end is {master_end}, this one's is {store.log.max_offset}",
         path=store.config.store_path_root_dir,

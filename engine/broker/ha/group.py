@@ -70,7 +70,7 @@ class GroupTransfer:
             self._open, self._wanted = None, 0
 
     def stop(self) -> None:
-        """End; who waits is told that there is no slave."""
+        """End; who waits learns that there is no slave."""
         with self._lock:
             self._over = True
             self._close()

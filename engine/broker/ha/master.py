@@ -63,7 +63,7 @@ class MasterService:
         store: whose log is sent.
         host, port: to listen on; port 0: any free one.
         settings: times and sizes.
-        log: told of slaves that come and go.
+        log: gets slaves that come and go.
         begin: has called what begins a transfer that puts wait for, at once or a moment later: so many have one.
     """
 

@@ -2,7 +2,7 @@
 
 The log comes through the replication service, from its first byte on, each record checked as it is dispatched; topics,
 groups and offsets come by the broker's admin requests. What is there already is compared at its end first. Run again it
-goes on where it was.
+continues where it was.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def replicate(
         config: of the copy; sizes that nobody gave are the broker's, in a new store.
         wanted: see Wanted.
         tell: how it stands.
-        log: told what happens.
+        log: gets what happens.
 
     Raises:
         Diverged: copy and broker are not two copies of one log. CannotMend: a record that came is damaged; other file

@@ -48,10 +48,10 @@ class Role:
         settings: of replication.
         host: where slaves find a master's service.
         after_this: as `engine.broker.put.flow.FlowControl`.
-        log: told what happens.
+        log: gets what happens.
 
     Attributes:
-        address: `ip:port` of a master's service, as name servers are told.
+        address: `ip:port` of a master's service, as name servers get it.
     """
 
     def __init__(

@@ -33,8 +33,8 @@ class HaSettings:
         housekeeping_ms: a side that has been silent for so long is disconnected.
         batch: the most that a transfer carries.
         fall_behind_max: a slave with a larger lag (bytes) counts as absent.
-        master_address: of the master's service, for a slave; "": told by a name server.
-        master_broker: of the master's broker, whose tables a slave takes; "": told by a name server.
+        master_address: of the master's service, for a slave; "": a name server knows it.
+        master_broker: of the master's broker, whose tables a slave takes; "": a name server knows it.
         start: where an empty slave begins, physical; None: with the master's last file, as Apache's does.
         retry_ms: a slave connects again after so long.
     """

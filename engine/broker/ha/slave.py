@@ -82,7 +82,7 @@ class SlaveClient:
     Args:
         store: of the slave; its brokerRole is SLAVE.
         settings: times; `master_address` is the master.
-        log: told of what happens.
+        log: gets what happens.
         overlap: bytes to compare on each connection.
         start: where an empty log begins; None: with the master's last file.
         bytes_per_s: not faster; None: as it comes.

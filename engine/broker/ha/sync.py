@@ -27,8 +27,8 @@ class SlaveSync:
     Args:
         master: `host:port` of the master's broker, "" while it is not known; asked before each round.
         take: by the table's file name, what takes it over; in the loop's thread.
-        know: is told where the master's log begins and ends (physical).
-        log: told what fails.
+        know: called with where the master's log begins and ends (physical).
+        log: gets what fails.
     """
 
     def __init__(

@@ -110,7 +110,7 @@ class ClientAdmin:
     # --- all of a group ---------------------------------------------------------------------------------------------
 
     def reset_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """INVOKE_BROKER_TO_RESET_OFFSET: the members are told where to go on (RESET_CONSUMER_CLIENT_OFFSET)."""
+        """INVOKE_BROKER_TO_RESET_OFFSET: the members are told where to continue (RESET_CONSUMER_CLIENT_OFFSET)."""
         del connection
         ext = request.fields
         topic, group, timestamp = fields.text(ext, "topic"), fields.text(ext, "group"), fields.long(ext, "timestamp")
@@ -134,7 +134,7 @@ class ClientAdmin:
         return request.answer(remark=NOT_SET, body=plain)
 
     def _targets(self, name: str, group: str, timestamp: int, *, force: bool) -> dict[int, int]:
-        """Where the group is to go on in each queue; without force never forwards. Raises Answer."""
+        """Where the group is to continue in each queue; without force never forwards. Raises Answer."""
         topic = self._topics.find(name)
         if topic is None:
             raise Answer(

@@ -1,4 +1,4 @@
-"""The name service's settings, told and changed (BROKER.md 1.3; DefaultRequestProcessor#getConfig, #updateConfig)."""
+"""The name service's settings, read and changed (BROKER.md 1.3; DefaultRequestProcessor#getConfig, #updateConfig)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Registers the broker with real name servers: at the start, now and then, when topics change; and takes it back.
 
-Each name server has its own task and its own connection; one that is away is told of once and tried again. What they
+Each name server has its own task and its own connection; one that is away is logged once and tried again. What they
 know of a master (for slaves) is kept here. Source: BrokerOuterAPI, BrokerController#registerBrokerAll; BROKER.md 1.3.
 """
 
@@ -54,7 +54,7 @@ class NameServers:
     Args:
         addresses: `host:port` each.
         topics: that they are told.
-        address: of our broker, as clients are told.
+        address: of our broker, as clients get it.
         role: says where slaves find us.
         tls: None: plain text.
 

@@ -30,7 +30,7 @@ class SniffingServer:
         mode: whether others are served.
         greeted: is kept: those between their accept and their protocol, of this listener and others.
         has_room: whether there is room for one more.
-        refused: is told of those that are not served: address, why.
+        refused: called with those that are not served: address, why.
     """
 
     def __init__(

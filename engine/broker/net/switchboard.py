@@ -51,7 +51,7 @@ class Switchboard:
     Args:
         settings: limits.
         handlers: by request code.
-        lost: is told of connections that have gone.
+        lost: called with connections that have gone.
         name: of the listener: broker, vip or names.
         registry: those of all listeners, whom the limit is about (default: this one's).
 

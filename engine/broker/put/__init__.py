@@ -1,1 +1,1 @@
-"""Messages that the broker puts: sends, delayed ones, transactions, events; and flow control in front of the disk."""
+"""Messages that the broker puts: sends, delayed ones, transactions, events; and flow control."""

@@ -5,7 +5,7 @@ when a put holds the append lock for too long, they are refused and the client t
 (NettyRemotingAbstract#processRequestCommand, SendMessageProcessor#rejectRequest, BrokerFastFailure; BROKER.md 2.3).
 Our puts cost microseconds, and are made by the loop itself: there is no queue while all is well. A put that takes
 longer than SLOW_MS says that the disk is slow. From then on puts go through a queue to a worker thread, so
-that pulls, heartbeats and refusals go on, and Apache's rules hold for that queue. When it has been empty, and every put
+that pulls, heartbeats and refusals continue, and Apache's rules hold for that queue. When it was empty, and every put
 quick, for CALM_S, puts are made by the loop again.
 
 Puts that wait for their flush or a slave do so in no queue; they are counted against its capacity.

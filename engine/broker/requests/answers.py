@@ -1,4 +1,4 @@
-"""An answer that ends a request early, as an exception: what a handler says instead of going on."""
+"""An answer that ends a request early, as an exception: what a handler answers at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a request's header, read as Java's headers are: text by name, a missing or broken one is told.
+"""The fields of a request's header, read as Java's headers are: text by name, a missing or broken one is reported.
 
 And the parts of a JSON body, which may be anything: a client's mistake is its answer, never an error of ours.
 """

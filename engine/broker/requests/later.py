@@ -1,4 +1,4 @@
-"""Requests whose answer takes its time: a client is asked, files are deleted. The loop goes on meanwhile."""
+"""Requests whose answer takes its time: a client is asked, files are deleted. The loop continues meanwhile."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class BrokerSettings:
 
     Attributes:
         broker_name, cluster_name, broker_id: as clients see them.
-        broker_ip1: the address that clients are told, and the storeHost of messages.
+        broker_ip1: the address that clients get, and the storeHost of messages.
         listen_host: what is listened on.
         listen_port: the broker's; 0: any free one. The VIP port is two below.
         name_service_port: of the embedded name service; 0: any free one, None: there is none.
@@ -86,7 +86,7 @@ class BrokerSettings:
         register_period_ms: 10 to 60 s. `register_timeout_ms`: of one registration.
         force_register: in each period, whether anything has changed or not.
         order_message_enable: routes tell the order of an ordered topic's queues.
-        broker_ip2: where slaves find us, as name servers are told.
+        broker_ip2: where slaves find us, as name servers get it.
         ha: of replication.
         tls: of all listeners, and of our own connections to name servers.
         fast_failure: sends that have waited for too long are refused.

@@ -1,4 +1,4 @@
-"""The broker's settings while it runs: told by GET_BROKER_CONFIG, changed by UPDATE_BROKER_CONFIG, kept in the -c file.
+"""The broker's settings while it runs: read by GET_BROKER_CONFIG, changed by UPDATE_BROKER_CONFIG, kept in the -c file.
 
 Keys are Apache's. A change of a key that is known is written into the properties file that the daemon was started
 with, whose other lines stay as they are; then it is applied, where a running broker can. What can't be is in force from
@@ -69,10 +69,10 @@ class LiveConfig:
     """See the module. For the loop's thread alone.
 
     Args:
-        store, settings: what is told and changed.
+        store, settings: what is read and changed.
         role: says where a master's service is.
         file: the properties file that it was started with, None without one.
-        log: is told what is not in force at once.
+        log: gets what is not in force at once.
     """
 
     def __init__(

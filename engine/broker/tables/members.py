@@ -114,7 +114,7 @@ class Members:
 
     Args:
         now_ms: the clock.
-        changed: is told the group whose members or subscriptions have changed.
+        changed: called with the group whose members or subscriptions have changed.
     """
 
     def __init__(self, now_ms: Callable[[], int], changed: Callable[[ConsumerGroup], None]) -> None:

@@ -94,8 +94,8 @@ class ConsumerOffsets(KeptTable):
 
 
 def at_most_the_end(store: MessageStore, topic: str, queue_id: int, offset: int) -> int:
-    """Where somebody goes on who was at `offset` of a queue, at the start: a log that was cut ends before it, and what
-    comes next in the queue would be passed over.
+    """Where a group continues that was at `offset` of a queue, at the start: a log that was cut ends before it, and the
+    messages that come next in the queue would be passed over.
     """
     if offset <= store.max_offset(topic, queue_id) or not store.wait_dispatched(_DISPATCH_MS):
         return offset

@@ -53,7 +53,7 @@ class Watched:
     Attributes:
         pulls: that wait.
         boards: of all listeners.
-        address: `ip:port` that clients are told.
+        address: `ip:port` that clients get.
         started_ms: when the daemon has started, ms since 1970; `now_ms`: the clock.
     """
 

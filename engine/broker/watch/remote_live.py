@@ -1,6 +1,6 @@
 """What any broker is like, Apache's, too, as far as admin requests tell: in the shape of engine.broker.watch.live.
 
-Messages are told by offsets: what was put by the ends of the queues, what was got by what groups have committed, which
+Messages are counted by offsets: what was put by the ends of the queues, what was got by what groups committed, which
 clients do every five seconds. Bytes per second are the broker's own, of its last minute; those of a 4.9 broker come
 with TOPIC_PUT_SIZE and GROUP_GET_SIZE. What no request tells is None: held pulls, connections that are no members.
 """

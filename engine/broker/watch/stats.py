@@ -145,7 +145,7 @@ def _window(samples: deque[StatsSample], number: str) -> Window:
 
 
 class PutTimes:
-    """How long puts took, in classes of ms: those of this minute, and of the one before, which is what is told.
+    """How long puts took, in classes of ms: those of this minute, and of the one before, which is what is reported.
 
     Attributes:
         longest: ms, since the start.

@@ -63,7 +63,7 @@ MOST_INDEX_FILES = 2
 _HUGE = (1 << 63) - 1
 
 Mended: TypeAlias = "Callable[[StoreConfig, tuple[Finding, ...]], tuple[Finding, ...]]"
-"""Findings of a store, and the same as they are told once it is known which of them a recovery would leave."""
+"""Findings of a store, and the same as they are reported once it is known which of them a recovery would leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,12 @@ def check(
 
     Args:
         disk: how files are reached.
-        config: the store's settings; sizes, the extension and multi-dispatch are told by the files where nobody said.
+        config: the store's settings; sizes, the extension and multi-dispatch are known from the files if it has none.
         jobs: threads that read the log, where there are kernels (None: one a core), else processes (None: what pays
             on this machine; more than one needs real files).
         time_box_ms: stop after so long (ms), and say what was not looked at.
         progress: called with bytes of the log read so far and in all.
-        mended: gives the findings as they are to be told where a recovery of everything is what to do next
+        mended: gives the findings as they are to be reported where a recovery of everything is what to do next
             (engine.repair.recover.following); None: as they are.
 
     Raises:
@@ -300,7 +300,7 @@ class _Run:
         return parts
 
     def _outside(self, parts: list[IndexPart]) -> None:
-        """Entries that point behind the last segment: no window of the log meets them."""
+        """Entries that point after the last segment: no window of the log meets them."""
         end = self._files.log[-1].end if self._files.log else 0
         if self.live:
             return
@@ -315,7 +315,7 @@ class _Run:
     # --- log --------------------------------------------------------------------------------------------------------
 
     def _log(self, index: list[IndexPart] | None) -> list[LogPart]:
-        """The log against queues and index, up to where it ends: a stale tail behind that is no part of it."""
+        """The log against queues and index, up to where it ends: a stale tail after that is no part of it."""
         files = self._files
         if not files.log:
             return []
@@ -343,7 +343,7 @@ class _Run:
         return parts
 
     def _log_end(self, parts: list[LogPart]) -> Intervals:
-        """Damage and gaps, told from the log's end; the stretches that are lost."""
+        """Damage and gaps, but not the log end; the ranges that are lost."""
         files = self._files
         last = max((i for i, part in enumerate(parts) if part.end is not None), default=-1)
         lost = Intervals()

@@ -126,7 +126,7 @@ def read_tables(disk: Disk, directory: str, name: str, findings: Findings) -> tu
 
 
 def check_consumers(config: ConfigFiles, ends: dict[TopicQueue, int], findings: Findings, newer: Newer) -> None:
-    """Each group's offset is at most its queue's maximum. `ends`: queue offset behind each queue's last unit.
+    """Each group's offset is at most its queue's maximum. `ends`: queue offset after each queue's last unit.
 
     Queues of a kind that is not read (`newer`) are passed over.
     """

@@ -1,7 +1,7 @@
 """What a broker that starts now makes of config/: where it stops, and what it starts without.
 
 BrokerController#initialize reads topics, offsets, groups and filters before it opens the store, and stops when one of
-them can't be read and its .bak can't either. delayOffset.json is read behind the store's recovery
+them can't be read and its .bak can't either. delayOffset.json is read after the store's recovery
 (DefaultMessageStore#load), with the same end: by then the log was cut where Apache would cut it. A broker that stops so
 writes the offsets that it has, none, over the file (BrokerController#shutdown): its broken bytes are in the .bak then.
 """
@@ -32,7 +32,7 @@ _WITHOUT = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigStart:
-    """One sentence each. `stops`: why no store is opened; `stops_late`: why the start fails behind its recovery;
+    """One sentence each. `stops`: why no store is opened; `stops_late`: why the start fails after its recovery;
     `without`: what the broker starts without, or with an older state."""
 
     stops: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ def file_findings(
 ) -> None:
     """What the names and lengths of a store's files tell, and which of its repairs (`done`) was interrupted.
 
-    `leave_out`: paths that were told of already. `layout`: what the records in the log's files say (None: not looked).
+    `leave_out`: paths that were reported already. `layout`: what the records in the log's files say (None: not looked).
     """
     _newer_findings(files, findings)
     if layout is not None:
@@ -90,7 +90,7 @@ def is_log_gone(files: StoreFiles, layout: Layout | None) -> bool:
 def as_planned(files: StoreFiles, layout: Layout | None) -> StoreFiles:
     """The store with its log as recovery will make it, or as it is beside a process that has it (no layout).
 
-    What is told of the log goes by this: a file under another name, or of another length, holds its messages still.
+    What is reported of the log goes by this: a file under another name, or of another length, holds its messages still.
     """
     return files if layout is None else arranged(files, layout)
 
@@ -155,7 +155,7 @@ def room_findings(disk: Disk, files: StoreFiles, findings: Findings) -> None:
 
 
 def gap_findings(disk: Disk, files: StoreFiles, findings: Findings, done: Sequence[Repair]) -> None:
-    """Segments that are missing; those that a repair was told to go on behind are known. `files`: as `as_planned`."""
+    """Missing segments; those that a repair was allowed to continue after are known. `files`: as `as_planned`."""
     known = known_of(done).accepted
     missing = []
     for one, two in pairwise(files.log):

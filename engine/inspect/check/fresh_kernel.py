@@ -1,4 +1,4 @@
-"""The units of queues that have no rows on disk as a kernel: grouped by queue, in their final bytes.
+"""The units of queues that have none on disk as a kernel: grouped by queue, in their final bytes.
 
 It takes a queue's units as long as their queue offsets follow one another; what `Settler` would find out about those by
 asking is known then. A queue whose offsets don't is left to `Settler`, from its first unit on.

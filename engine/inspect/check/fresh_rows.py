@@ -1,4 +1,4 @@
-"""The rows of queues that have none on disk: kept as the bytes that will be written, a queue's together.
+"""The units of queues that have none on disk: kept as the bytes that will be written, a queue's together.
 
 Most of a lost directory's queues are rebuilt from units whose queue offsets follow one another, and nothing about them
 needs settling. They come this way; a queue whose offsets break off goes to `Settler` after all, with every unit that
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from engine.log.derive import Units
 
 IN_MEMORY = 56 << 20
-"""Bytes of rows that stay in memory."""
+"""Bytes of units that stay in memory."""
 MOST_GROUPS = 1 << 20
-"""Groups of rows that are remembered: with more, in a store of very many queues, all of it is settled instead."""
+"""Groups of units that are remembered: with more, in a store of very many queues, all of it is settled instead."""
 AT_ONCE = 1 << 20
 """Bytes that are given back at once, or more."""
 LEAST = 1 << 14
@@ -32,7 +32,7 @@ LEAST = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class FreshQueue:
-    """Rows [start, end) of the queue of this number; the first one's record lies at `first_place` (physical), the last
+    """Units [start, end) of the queue of this number; the first one's record lies at `first_place` (physical), the last
     one's ends at `end_place`.
     """
 
@@ -64,11 +64,11 @@ class FreshRows:
         self._by_queue = True
 
     def take(self, number_of_queues: int, with_rows: set[int], units: Units) -> Taken:
-        """Keep the units of queues without rows.
+        """Keep the units of queues that have none on disk.
 
         Args:
             number_of_queues: how many have a number.
-            with_rows: numbers of queues that have rows on disk: their units are left.
+            with_rows: numbers of queues that have units on disk: their units are left.
             units: in log order.
         """
         import numpy as np
@@ -104,7 +104,7 @@ class FreshRows:
         return Taken(groups[:grouped, 0].tolist(), left if taken < many else None, broken)
 
     def pour(self, number: int) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Give a queue's rows away: (first queue offset, unit_dtype()[n]), in their order."""
+        """Give a queue's units away: (first queue offset, unit_dtype()[n]), in their order."""
         import numpy as np
 
         for start, data in self.rows_of(number):
@@ -112,7 +112,7 @@ class FreshRows:
         self._poured.add(number)
 
     def queues(self) -> list[FreshQueue]:
-        """Every queue that has rows here."""
+        """Every queue that has units here."""
         import numpy as np
 
         if not self._groups:

@@ -117,7 +117,7 @@ def _link(file: ClosedIndexFile, number: int) -> str:
 
 
 def check_order(parts: Sequence[IndexPart], findings: Findings) -> None:
-    """Files by name are in log order: each begins where the one before it ends, or behind."""
+    """Files by name are in log order: each begins where the one before it ends, or after."""
     end = -1
     for part in parts:
         if part.pieces and part.start < end:
@@ -136,7 +136,7 @@ class KeyComparer:
         findings: gets what is wrong.
         start: physical offset of the first record that will be fed.
         until: only what lies before this physical offset is judged (None: everything).
-        bridged: stretches (physical) that a repair made readable; entries into them are of lost messages.
+        bridged: ranges (physical) that a repair made readable; entries into them are of lost messages.
         doubtful: records that may say less than the index does.
         tags: tells the entries by tag that RocketMQ 5 makes (None: there are none).
     """
@@ -179,11 +179,11 @@ class KeyComparer:
             self.flush(batch.end)
 
     def lost(self, offset: int, length: int) -> None:
-        """A stretch of the log without a sound record."""
+        """A range of the log without a sound record."""
         self._lost.add(offset, offset + length)
 
     def skip_to(self, start: int) -> None:
-        """The log goes on at another place: what lies between is not judged."""
+        """The log continues at another place: what lies between is not judged."""
         self._low = start
 
     def flush(self, high: int) -> None:
@@ -222,7 +222,7 @@ class KeyComparer:
         witness = self._doubtful.suspects(window.physical[missing])
         for code, some in (("index-witness", missing[witness]), ("index-missing", missing[~witness])):
             if len(some):
-                # How often a key is missing is told by its group; the records are named by its members.
+                # How often a key is missing is known from its group; the records are named by its members.
                 many = int((derived - there)[np.unique(groups.of_keys[some])].sum())
                 places = ", ".join(f"the record at {at}" for at in np.unique(window.physical[some])[:3].tolist())
                 self._findings.add(code, "index", "index", places, many)

@@ -1,7 +1,7 @@
 """A run of segments against queues and index, in one reading: what check does in each of its processes.
 
-Records never cross segments, so runs can be checked apart. What only the whole log can tell (where it ends, rows that
-no record vouches for) is left to the parent: a part says which rows it found right, and which records have none.
+Records never cross segments, so runs can be checked apart. What only the whole log can tell (where it ends, units that
+no record vouches for) is left to the parent: a part says which units it found right, and which records have none.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _MOVED_AWAY = "what it contained is no longer in salvage/"
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
-    """A run of segments. `live`: another process writes the store; what lies behind `indexed` (physical) is not judged.
+    """A run of segments. `live`: another process writes the store; what lies after `indexed` (physical) is not judged.
 
     `pieces` None: the index is left out. `deadline`: of time.monotonic(), which is the same in every process.
-    `bridged`: stretches (physical) that a repair made readable: what the index has of them is of lost messages.
+    `bridged`: ranges (physical) that a repair made readable: what the index has of them is of lost messages.
     `threads`: that read it, where there are kernels (None: one a core). `stop`: the log ends at this physical offset,
     as what follows is stale.
     """
@@ -74,8 +74,8 @@ class LogTask:
 class LogPart:
     """What a run held: the log from `start` to `until` (physical).
 
-    `end`: behind its last sound record. `reached`: physical offset up to which it was looked at. `lost`: damaged
-    stretches with a sound record behind them; `held`: those at the run's end. `right`: rows (queue offsets) that are
+    `end`: after its last sound record. `reached`: physical offset up to which it was looked at. `lost`: damaged
+    ranges with a sound record after them; `held`: those at the run's end. `right`: units (queue offsets) that are
     their record's. `pending`: records without a unit (row_dtype, `queue` a place in `queues`), `more_pending` beyond.
     `back`: the last places where a stale tail may begin (physical), with the store time (ms) in front; `last_stored`:
     store time of the last record.
@@ -278,7 +278,7 @@ class UnitJudge:
         self._doubtful = doubtful
 
     def observe(self, queue: TopicQueue, units: NDArray[np.void], want: NDArray[np.void]) -> None:
-        """Rows and the units that their records derive to."""
+        """Units on disk, and those that their records derive to."""
         import numpy as np
 
         differs = units["tags_code"] != want["tags_code"]

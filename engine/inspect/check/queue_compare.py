@@ -1,15 +1,15 @@
-"""Every consume queue against the log: which units are right, which are missing, which say what the log denies.
+"""Every consume queue against the log: which units are right, which are missing, which don't match the log.
 
-The log is fed in order, as units derived from its records. A row of a queue is *accounted for* when it says what the
+The log is fed in order, as units derived from its records. A unit of a queue is *accounted for* when it says what the
 record with that queue offset derives to. What is left over on either side is settled in `finish`:
 
 - A record without its unit is *pending*. It is not rebuilt when the queue holds it at another offset (then the
   record's queueOffset is damaged), nor, in normal mode, when another queue holds it (then its topic or queueId is;
   Apache dispatches nothing again there). Else its unit is written, to its own queue offset (RECOVERY.md, rules 5, 16).
-- A row without its record stays when it points into a stretch of the log that is lost or expired, or repeats its
-  neighbour (a filled gap). Else it is wrong: replaced by what belongs there, or cut behind the last right one.
+- A unit without its record stays when it points into a range of the log that is lost or expired, or repeats an
+  adjacent one (a filled gap). Else it is wrong: replaced by what belongs there, or cut after the last right one.
 
-Memory is bounded: records are compared in chunks, pending ones are spooled, rows are read in pieces.
+Memory is bounded: records are compared in chunks, pending ones are spooled, units are read in pieces.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Observer: TypeAlias = "Callable[[TopicQueue, NDArray[np.void], NDArray[np.void]]
 
 @dataclass(slots=True)
 class QueueAccount:
-    """What is known of one queue: its rows on disk, those accounted for, how many records still want a row.
+    """What is known of one queue: its units on disk, those accounted for, how many records still want a unit.
 
-    `dangling`: rows whose extension unit is gone; they are never right.
+    `dangling`: units whose extension unit is gone; they are never right.
     """
 
     rows: QueueRows | None
@@ -66,9 +66,9 @@ class QueueComparer:
         queues: the queues' files.
         numbers: how units name their queue.
         queue_file_size: setting mappedFileSizeConsumeQueue (bytes).
-        observe: judges the tags codes instead: gets the queue, and rows and units (row_dtype) of the same message. A
-            row counts then as right whatever its tags code is.
-        fresh: takes the units of queues without rows, as long as it can; they are not pending then.
+        observe: judges the tags codes instead: gets the queue, units on disk, and derived ones (row_dtype) of the same
+            messages. A unit counts then as right whatever its tags code is.
+        fresh: takes the units of queues that have none on disk, as long as it can; they are not pending then.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class QueueComparer:
 
     @property
     def rows(self) -> dict[TopicQueue, QueueRows]:
-        """The rows on disk of each queue that has any."""
+        """The units on disk of each queue that has any."""
         return {account.rows.queue: account.rows for account in self.accounts.values() if account.rows is not None}
 
     def account(self, number: int) -> QueueAccount:
@@ -202,7 +202,7 @@ class QueueComparer:
         low, high = int(offsets[inside].min()), int(offsets[inside].max()) + 1
         if high - low <= 4 * len(wanted) + 4096:
             units = rows.read(low, high)
-            if high - low != len(wanted) or (np.diff(offsets) != 1).any():  # else they are those very rows
+            if high - low != len(wanted) or (np.diff(offsets) != 1).any():  # else they are those very units
                 units = units[offsets[inside] - low]
         else:  # offsets that are far apart: damaged ones among them
             units = np.concatenate([rows.read(int(o), int(o) + 1) for o in offsets[inside]])
@@ -223,11 +223,11 @@ class QueueComparer:
         return right
 
     def _torn(self, offsets: NDArray[np.int64], units: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Units that a power cut has torn in their tags code: zeros behind a sector's border, the rest is right."""
+        """Units that a power cut has torn in their tags code: zeros after a sector's border, the rest is right."""
         import numpy as np
 
         border = SECTOR - offsets % self.file_rows * UNIT_SIZE % SECTOR  # bytes of the unit before the next sector
-        lost = np.clip(UNIT_SIZE - border, 0, 8).astype(np.uint64)  # bytes of the tags code behind it
+        lost = np.clip(UNIT_SIZE - border, 0, 8).astype(np.uint64)  # bytes of the tags code after it
         shift = np.minimum(lost * np.uint64(8), np.uint64(63))
         keep = np.where(lost == 8, np.uint64(0), np.uint64(2**64 - 1) << shift)
         left = wanted["tags_code"].astype(np.int64).view(np.uint64) & keep
@@ -246,7 +246,7 @@ def _those(rows: NDArray[np.void], which: NDArray[np.bool_]) -> NDArray[np.void]
 def lost_delivery_time(queue: TopicQueue, units: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
     """Units of delayed messages that carry a tag's hash: Apache's abnormal recovery wrote them (RECOVERY.md, rule 6).
 
-    A delivery time that differs from ours, but lies behind the store time, was computed with delay levels that we
+    A delivery time that differs from ours, but lies after the store time, was computed with delay levels that we
     don't know of, and stands.
     """
     import numpy as np
@@ -262,7 +262,7 @@ def lost_delivery_time(queue: TopicQueue, units: NDArray[np.void], wanted: NDArr
 
 
 def real_rows(rows: QueueRows, start: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.void]]:
-    """The rows in [start, end) that are units of messages: queue offsets int64[n], rows unit_dtype()[n]."""
+    """What in [start, end) are units of messages: queue offsets int64[n], units unit_dtype()[n]."""
     import numpy as np
 
     units = rows.read(start, end)
@@ -271,15 +271,15 @@ def real_rows(rows: QueueRows, start: int, end: int) -> tuple[NDArray[np.int64],
 
 
 def repeats_neighbour(account: QueueAccount, units: NDArray[np.void], start: int, end: int) -> NDArray[np.bool_]:
-    """Rows that repeat the accounted row before (or, at the queue's front, behind) their stretch: filled gaps.
+    """Units that repeat the accounted unit before (or, at the queue's front, after) their range: filled gaps.
 
-    All rows between them and that row do: another one that has its unit is a copy, and may be of any place.
+    All between them and that unit do: another one of the same bytes is a copy, and may be of any place.
 
     Args:
         account: the queue's.
         units: those of the range, or of a piece of it.
         start: queue offset where the range of units that are not accounted for starts.
-        end: queue offset behind it.
+        end: queue offset after it.
     """
     import numpy as np
 
@@ -298,7 +298,7 @@ def repeats_neighbour(account: QueueAccount, units: NDArray[np.void], start: int
 def point_at_records(
     units: NDArray[np.void], asked: NDArray[np.bool_], record_size: Callable[[int], int]
 ) -> NDArray[np.bool_]:
-    """Which of the rows asked for point at a sound record of just their size."""
+    """Which of the units asked for point at a sound record of just their size."""
     import numpy as np
 
     pointing = np.zeros(len(units), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""What is left when every record has looked for its unit: rows that no record vouches for, records without a row.
+"""What is left when every record has looked for its unit: units that no record vouches for, records without a unit.
 
 The same questions as recovery asks (queue_settle.py), without deciding what becomes of them.
 """
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """What the log is, for judging rows (physical offsets).
+    """What the log is, for judging units (physical offsets).
 
-    `seen`: what was compared. `lost`: stretches without sound records that the log goes on behind. `losses`: how many
-    messages were lost where. `live_until`: with a live writer, where dispatch had come to at the start; nothing behind
+    `seen`: what was compared. `lost`: ranges without sound records that the log continues after. `losses`: how many
+    messages were lost where. `live_until`: with a live writer, where dispatch had come to at the start; nothing after
     it is judged.
     """
 
@@ -53,7 +53,7 @@ class QueueJudge:
     """Judges all queues of a store. `topics`: those that are configured, None when nobody knows.
 
     Attributes:
-        units: rows that hold a message's unit.
+        units: those that are a message's.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class QueueJudge:
                 self._judge(queue, account, at, units, (gap_start, gap_end))
 
     def _gaps(self, queue: TopicQueue, rows: QueueRows) -> None:
-        """Rows whose files are missing."""
+        """Units whose files are missing."""
         for one, two in pairwise(rows.files):
             start, end = (one.offset + one.size) // UNIT_SIZE, two.offset // UNIT_SIZE
             if start < end:
@@ -115,7 +115,7 @@ class QueueJudge:
         units: NDArray[np.void],
         stretch: tuple[int, int],
     ) -> None:
-        """Rows from queue offset `first` on that are not accounted for; `stretch`: all of them in a row."""
+        """Units from queue offset `first` on that are not accounted for; `stretch`: all of them in a row."""
         import numpy as np
 
         view = self._view
@@ -144,7 +144,7 @@ class QueueJudge:
         self._note("unit-orphaned", queue, offsets, units, left & ~elsewhere)
 
     def _filled(self, account: QueueAccount, stretch: tuple[int, int]) -> int:
-        """Up to which queue offset rows of a stretch may repeat their neighbour: behind a queue's last message only so
+        """Up to which queue offset units of a range may repeat an adjacent one: after a queue's last message only so
         many as may have been lost there, as recovery says (queue_leftover.py).
         """
         start, end = stretch
@@ -190,8 +190,8 @@ class QueueJudge:
     def _was_deleted(self, queue: TopicQueue, offset: int, physical: int) -> bool:
         """Whether the record belongs to a life of its topic that is over.
 
-        Nobody has configured the topic, and it has no queue; or the queue was begun anew behind the record: its first
-        unit lies behind it, and yet has a queue offset that is no larger.
+        Nobody has configured the topic, and it has no queue; or the queue was begun anew after the record: its first
+        unit lies after it, and yet has a queue offset that is no larger.
         """
         account = self._accounts.get(queue)
         if account is None or account.rows is None:

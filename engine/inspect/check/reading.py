@@ -73,7 +73,7 @@ class CheckReading:
         return parts
 
     def stale(self, parts: list[LogPart]) -> StaleTail | None:
-        """The stale records behind the log's end, if there are any: judged as recovery does (stale_tail.py)."""
+        """The stale records after the log end, if there are any: judged as recovery does (stale_tail.py)."""
         files = self.files
         if self.live or not all(part.in_time for part in parts):
             return None

@@ -1,28 +1,28 @@
-"""Whole records behind the log's end that were there before: how they are told from messages.
+"""Whole records after the log end that were there before: how they are distinguished from messages.
 
 A cut log keeps its old bytes (Apache moves pointers), a file may be one that was used before, a copy may bring a piece
-of another log. Where such records happen to begin where the log ends, the chain of records goes on into them. A tail is
+of another log. Where such records happen to begin at the log end, the chain of records continues into them. A tail is
 stale when all of this holds, up to the log's last record:
 
-- Store times: the tail begins at a record that was stored before the one in front of it (or that names another place),
+- Store times: the tail begins at a record that was stored earlier than the one before it (or that names another place),
   and no record of the tail was stored after that one. Times are taken under the append lock, so they only go back when
   the clock did (CommitLog#asyncPutMessage).
-- Queue offsets: no queue of the tail goes on where it was (a clock that is set back changes none), and one at least
+- Queue offsets: no queue of the tail continues where it was (a clock that is set back changes none), and one at least
   repeats queue offsets that it has, or jumps farther than lost bytes in between explain.
 - Units: no consume queue has a unit that names just the place and size of a record of the tail, whichever record it is:
   a header may be rotten. What was dispatched is a message.
-- Proof: a queue that doesn't go on has units. Of one that has none nobody knows whether its topic was deleted and made
+- Proof: a queue that doesn't continue has units. Without any, nobody knows whether its topic was deleted and made
   again: its records are stale only when each record of the tail is there before, byte for byte but for its place and
   store time (of the fewer half some but for a few bytes more, which have rotten since). Else they stay, and the plan
   says that.
 
-Store times say nothing where the clock went back before the tail, where the log in front of it is lost, or where they
+Store times say nothing where the clock went back before the tail, where the log before it is lost, or where they
 are the same. Such a tail is stale, too, when each of its messages has a unit of its size that names a place before the
 tail, where a copy of it is, or nothing sound any more: it was put there.
 
-So a clock that is set back is none, with whatever queues behind it; nor is a topic that was deleted and made again: its
+So a clock that is set back is none, with whatever queues after it; nor is a topic that was deleted and made again: its
 queue offsets begin anew, but at later times, or with units of its own. Where queues disagree nothing is cut: the tail
-stays, and the plan says that. A stale tail whose queue offsets go on just where the log ends looks like a clock that
+stays, and the plan says that. A stale tail whose queue offsets continue just where the log ends looks like a clock that
 was set back: it stays. Records that are displaced by whole segments are none of this: their file has another's name.
 """
 
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
 _QUEUE_OFFSET, _SIZE, _SYS_FLAG = (Row._fields.index(name) for name in ("queue_offset", "size", "sys_flag"))
 NAMED = 20
-"""Places where queues disagree that are told one by one."""
+"""Places where queues disagree that are listed one by one."""
 _NEAR = 1024
-"""Rows between two that are asked for, up to which both are read at once."""
+"""Units between two that are asked for, up to which both are read at once."""
 _MOST_REPEATED = 1 << 17
 """Records of a tail that are looked for in the log before it; a longer one stays."""
 _MOST_ROTTEN = 64
@@ -101,7 +101,7 @@ class StaleJudge:
 
         Args:
             batch: the log's next records.
-            stored: store time (ms) of the record in front of them, 0 when there is none.
+            stored: store time (ms) of the record before them, 0 when there is none.
         """
         import numpy as np
 
@@ -123,7 +123,7 @@ class StaleJudge:
 
         Args:
             offset: where.
-            stored: store time (ms) of the record in front of it; 0: there is none.
+            stored: store time (ms) of the record before it; 0: there is none.
         """
         import numpy as np
 
@@ -185,7 +185,7 @@ class StaleJudge:
     def _goes_on(
         self, queue: TopicQueue, batch: RecordBatch, mine: NDArray[np.intp], offset: int, lost: int
     ) -> bool | None:
-        """Whether the tail's first records of a queue, `mine`, go on where that queue was; None: nobody knows.
+        """Whether the tail's first records of a queue, `mine`, continue where that queue was; None: nobody knows.
 
         The first one's own queue offset may be rotten: then the others tell, each as many places on.
         """
@@ -243,7 +243,7 @@ class StaleJudge:
         return here, elsewhere
 
     def _first_elsewhere(self, batch: RecordBatch) -> NDArray[np.bool_]:
-        """The first record behind what the queues show, if its unit names a place before: bool[n].
+        """The first record after what the queues show, if its unit names a place before: bool[n].
 
         No unit is read for any other.
         """
@@ -259,7 +259,7 @@ class StaleJudge:
 
     @cached_property
     def _shown_end(self) -> int:
-        """Physical offset behind the last record that a queue's last row shows."""
+        """Physical offset after the last record that a queue's last unit shows."""
         ends = [0]
         for rows in self._rows.values():
             if rows.extent > rows.first:
@@ -338,7 +338,7 @@ class StaleJudge:
     def _alike_before(
         self, tail: StaleTail, sizes: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> Iterator[tuple[RecordBatch, list[int]]]:
-        """Which records in front of a tail have one of these sizes and one of these queue offsets, batch by batch."""
+        """Which records before a tail have one of these sizes and one of these queue offsets, batch by batch."""
         import numpy as np
 
         for event in self._scanner.scan(self._scanner.segments[0].offset, tail.offset, resume=True):
@@ -361,9 +361,9 @@ class StaleJudge:
 
 
 def goes_back(batch: RecordBatch, stored: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Which records of a batch a stale tail may begin with, and the store time (ms) in front of each.
+    """Which records of a batch a stale tail may begin with, and the store time (ms) before each.
 
-    `stored`: in front of the first one, 0 when there is none.
+    `stored`: before the first one, 0 when there is none.
     """
     import numpy as np
 

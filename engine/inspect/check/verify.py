@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MOVED = "a displaced record: its physicalOffset is another one"
 MOST_SUSPECTS = 10_000
-"""Suspect, and unusual, records of a stretch that are named one by one; of more, only how many there are is told."""
+"""Suspect, and unusual, records of a range that are named one by one; of more, only the number is given."""
 LEFT_BEHIND = "bytes after the log end contain no sound record"
 _AGAIN_MS = 20
 _CHUNK = 1 << 20
@@ -65,7 +65,7 @@ class VerifyResult:
     `suspect`: sound records whose header, topic or properties can't be right (the first ones of `suspects`): readable.
     `unusual`: those that a client may have sent so (the first ones of `unusuals`); nothing tells.
     `not_read`: files beside the log's that hold something. `live`: another process held the store.
-    `end`: physical offset behind the last sound record (the start for none). `batches`: the store has topics of
+    `end`: physical offset after the last sound record (the start for none). `batches`: the store has topics of
     RocketMQ 5 with several messages in a record, which is counted as one.
     """
 
@@ -112,10 +112,10 @@ def _places(some: Sequence[Bad]) -> list[dict[str, Any]]:
 
 @dataclass(slots=True)
 class VerifiedPart:
-    """What a stretch of one segment held. Parts of a log are merged in their order.
+    """What a range of one segment held. Parts of a log are merged in their order.
 
-    `size`: bytes of its sound records. `end`: physical offset behind its last sound record or blank, None without one.
-    `held`: damage behind that, to be judged when what follows is known.
+    `size`: bytes of its sound records. `end`: physical offset after its last sound record or blank, None without one.
+    `held`: damage after that, to be judged when what follows is known.
     """
 
     records: int = 0
@@ -144,7 +144,7 @@ def verify(
     Args:
         disk: how files are reached.
         config: the store's settings.
-        start: the first record at or behind it is the first that is looked at.
+        start: the first record at or after it is the first that is looked at.
         end: records that start there or later are not looked at.
         jobs: threads, or processes where there are no kernels (default: what pays on this machine).
         progress: called with bytes of the log read so far and in all.
@@ -192,7 +192,7 @@ def merge_parts(
         verified: its `start` is where the first part begins.
         segments: whose the parts are, one for each, by offset; those of the same segment follow each other.
         parts: what they held.
-        judge: what is bad about the damage that the part of a number holds (`judge_tail`), asked for those behind the
+        judge: what is bad about the damage that the part of a number holds (`judge_tail`), asked for those after the
             log's last sound record.
     """
     last = max((i for i, part in enumerate(parts) if part.end is not None), default=-1)
@@ -218,7 +218,7 @@ def _bad(damage: Damage) -> Bad:
 
 
 def judge_tail(log: LogSource, held: Sequence[Damage], live: bool) -> Iterator[Bad]:
-    """What is bad about the damage behind the last sound record: nothing where it is only empty, or being written."""
+    """What is bad about the damage after the last sound record: nothing where it is only empty, or being written."""
     for damage in held:
         if live:
             continue
@@ -229,7 +229,7 @@ def judge_tail(log: LogSource, held: Sequence[Damage], live: bool) -> Iterator[B
 
 
 def _first_byte(log: LogSource, damage: Damage) -> int | None:
-    """Physical offset of the first byte in a damaged stretch that isn't zero."""
+    """Physical offset of the first byte in a damaged range that isn't zero."""
     for low, high in log.data_ranges(damage.segment, damage.offset):
         for at in range(low, min(high, damage.end), _CHUNK):
             data = log.read(at, min(_CHUNK, damage.end - at, high - at))
@@ -239,7 +239,7 @@ def _first_byte(log: LogSource, damage: Damage) -> int | None:
 
 
 def boundary(log: ClosedLog, scanner: Scanner, offset: int) -> int:
-    """The first place at or behind `offset` where a record (or what stands in its place) begins."""
+    """The first place at or after `offset` where a record (or what stands in its place) begins."""
     segment = log.segment_at(offset)
     if segment is None or segment.offset == offset or scanner.sound_size(offset):
         return offset
@@ -320,7 +320,7 @@ def _check_apart(work: tuple[_Task, int, bool]) -> VerifiedPart:
 def check_events(
     segment: Segment, events: Iterable[Counted], advance: Callable[[int], None] | None = None
 ) -> VerifiedPart:
-    """What the events of a stretch of `segment` say; `advance` is told the bytes of sound records as they come."""
+    """What the events of a range of `segment` say; `advance` is called with the bytes of sound records as they come."""
     part = VerifiedPart()
     for event in events:
         if isinstance(event, Damage):

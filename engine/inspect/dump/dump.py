@@ -55,7 +55,7 @@ class LogRow:
 def dump_log(
     disk: Disk, config: StoreConfig, *, start: int | None = None, end: int | None = None, topic: str | None = None
 ) -> Iterator[LogRow]:
-    """The log from the physical offset `start` up to `end`; it goes on behind damage. `topic`: only its messages.
+    """The log from the physical offset `start` up to `end`; it continues after damage. `topic`: only its messages.
 
     Raises:
         NotAStore, CannotMend, StorageError.

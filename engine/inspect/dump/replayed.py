@@ -2,7 +2,7 @@
 
 Theory. Records are replayed in log order. A run notes how far it is after a flush of the target: the place of the
 last record that is in, and where the target's log ended then. Each message carries the repair and its old place as a
-property; so what a killed run has put behind its last note is found in the target's log from there on, however the
+property; so what a killed run has put after its last note is found in the target's log from there on, however the
 kill fell between a put and the note.
 """
 

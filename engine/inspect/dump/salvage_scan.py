@@ -1,8 +1,8 @@
 """What is lost and what is whole: of a store's log, of any file that may be a part of one, of what a repair saved.
 
-Reads only. Every byte of the log is in one of: sound records, blanks (a file's end), lost stretches, missing segments,
-and the empty rest behind the last record. Displaced records (engine.inspect.dump.whole_records) lie in lost stretches,
-or in the chain of a file under another's name; bridged stretches hold an inert record, and their bytes are in salvage/.
+Reads only. Every byte of the log is in one of: sound records, blanks (a file's end), lost ranges, missing segments,
+and the empty rest after the last record. Displaced records (engine.inspect.dump.whole_records) lie in lost ranges,
+or in the chain of a file under another's name; bridged ranges hold an inert record, and their bytes are in salvage/.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from engine.log.source import LogSource
 
 DISTANCES = 20
-"""Distances of displaced records that are told one by one, most frequent first."""
+"""Distances of displaced records that are listed one by one, most frequent first."""
 
 
 @dataclass(slots=True)
@@ -86,8 +86,8 @@ class ScanTotals:
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """A lost stretch: where (`file`: the store's own name of it, None when missing; `position` in it), why, and the
-    sound records from there to the next one. `accepted`: a repair was told to go on behind it.
+    """A lost range: where (`file`: the store's own name of it, None when missing; `position` in it), why, and the
+    sound records from there to the next one. `accepted`: a repair was allowed to continue after it.
     """
 
     offset: int
@@ -126,7 +126,7 @@ class ScanReport:
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes in lost stretches of files that are there."""
+        """Bytes in lost ranges of files that are there."""
         return sum(stretch.length for stretch in self.lost if stretch.file is not None)
 
     @property
@@ -157,7 +157,7 @@ class ScanReport:
 
 
 class Counting:
-    """Makes a report of what `whole_records` yields. `known`: bridged and accepted stretches of the log."""
+    """Makes a report of what `whole_records` yields. `known`: bridged and accepted ranges of the log."""
 
     def __init__(self, bridged: Intervals | None = None, accepted: Intervals | None = None) -> None:
         self.report = ScanReport()
@@ -269,7 +269,7 @@ def scan_file(
 
 
 def scan_span(disk: Disk, span: Span, max_message_size: int) -> ScanReport:
-    """One saved stretch of the log."""
+    """One saved range of the log."""
     counting = Counting()
     with SavedLog(disk, [span]) as log:
         _count(disk, log, max_message_size, counting, None)

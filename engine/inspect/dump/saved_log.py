@@ -1,6 +1,6 @@
 """The pieces of the commit log that repairs saved, read as a log again: by the physical offset that they came from.
 
-A repair that was killed and the one that went on from it are one (`SavedRepair`): what both saved counts once, and
+A repair that was killed and the one that resumed it are one (`SavedRepair`): what both saved counts once, and
 the oldest copy wins, as it was made before anything changed. A piece that was all zeros was not kept, and holds no
 record; nor does one that is smaller than any record (the old value of a mended field).
 """
@@ -31,7 +31,7 @@ _OPEN = 16
 
 @dataclass(frozen=True, slots=True)
 class SavedRepair:
-    """One repair that came to its end, with the killed ones that it went on from; or one that did not. Oldest first."""
+    """One repair that came to its end, with the killed ones that it resumed; or one that did not. Oldest first."""
 
     repairs: tuple[Repair, ...]
 
@@ -60,7 +60,7 @@ class SavedRepair:
 
 @dataclass(frozen=True, slots=True)
 class Span(Segment):
-    """A saved stretch of the log. `offset`: physical; `path`: of the copy, whose byte `position` is its first.
+    """A saved range of the log. `offset`: physical; `path`: of the copy, whose byte `position` is its first.
 
     `origin`: the file of the store that it came from, which begins at the physical offset `origin_offset`.
     """
@@ -105,7 +105,7 @@ def find_repair(disk: Disk, root: str, name: str) -> SavedRepair:
 
 
 def log_offset(piece: dict[str, Any]) -> int | None:
-    """Physical offset at which a piece's file begins, when it is a kept stretch of the commit log; else None."""
+    """Physical offset at which a piece's file begins, when it is a kept range of the commit log; else None."""
     path = str(piece["path"])
     if piece["action"] not in KEPT or path.split(os.sep, maxsplit=1)[0] in _NOT_THE_LOG:
         return None
@@ -151,7 +151,7 @@ def log_spans(saved: SavedRepair, without: Collection[str] = ()) -> list[Span]:
 
 
 class SavedLog:
-    """Saved stretches of the log as a `LogSource` (engine.log.source). A context manager; not thread-safe.
+    """Saved ranges of the log as a `LogSource` (engine.log.source). A context manager; not thread-safe.
 
     A span may end before its copy does, so positions are taken from the span, not from the file's length.
     """

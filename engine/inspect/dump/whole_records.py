@@ -1,6 +1,6 @@
-"""Every whole record of a log, also behind damage and away from its own place; and every byte that is in none.
+"""Every whole record of a log, also after damage and away from its own place; and every byte that is in none.
 
-A record is *sound* when the scanner finds it: in the chain of records from a file's start, or behind damage where its
+A record is *sound* when the scanner finds it: in the chain of records from a file's start, or after damage where its
 own physicalOffset is its place. What is left of the damage is searched once more, for records that are whole (magic,
 lengths, CRC) but name another place: content that lost bytes have shifted, or that belongs to another file. These are
 *displaced*. A copy of a record inside a damaged body looks the same, so nobody should take them for messages unasked.
@@ -37,13 +37,13 @@ class Lost:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the last of them."""
+        """Physical offset after the last of them."""
         return self.offset + self.length
 
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """Whole records inside a lost stretch, none of which names the place where it lies."""
+    """Whole records inside a lost range, none of which names the place where it lies."""
 
     batch: RecordBatch
 
@@ -62,7 +62,7 @@ def whole_records(
 ) -> Iterator[Found]:
     """What lies in the log from the physical offset `start` (a record's) up to `end`, in log order.
 
-    A lost stretch comes before the displaced records in it. Zeros behind the last sound record are not lost, they were
+    A lost range comes before the displaced records in it. Zeros after the last sound record are not lost, they were
     never written. `live`: another process writes the log; its end is not judged.
     """
     scanner = Scanner(log, max_message_size=max_message_size)

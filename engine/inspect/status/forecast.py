@@ -219,7 +219,7 @@ def forecast(
     Args:
         disk: asked for their room.
         files: the store.
-        rates: all rates, to be told.
+        rates: all rates, to be reported.
         counting: the one that counts.
         derived_ratio: bytes of queues and index for each byte of log.
         now: as for `rate_of`; without it a forecast is in hours only.

@@ -1,7 +1,7 @@
 """The commit log's two ends: offsets, first and last message, and what is not dispatched, without reading the middle.
 
 The end is looked for from where the queues end: a clean store's last record is the newest unit's, and only what lies
-behind it is read.
+after it is read.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class MessagePlace:
 class LogState:
     """The log (physical offsets; times in ms, 0 = unknown).
 
-    `behind`, `behind_bytes`: records at its end that are in no queue yet. `damage`: (offset, reason) of a place behind
-    the queues' end that is no sound record; `inside`: sound ones lie behind it. `oldest`, `newest`: its first and last
+    `behind`, `behind_bytes`: records at its end that are in no queue yet. `damage`: (offset, reason) of a place after
+    the queues' end that is no sound record; `inside`: sound ones lie after it. `oldest`, `newest`: its first and last
     sound record.
     """
 
@@ -125,7 +125,7 @@ def log_state(log: ClosedLog, files: StoreFiles, last: tuple[int, int], *, live:
 
 
 def _where_to_look(log: ClosedLog, scanner: Scanner, files: StoreFiles, newest: int) -> int:
-    """The physical offset from which the log's end is looked for: the queues' end, if a record can begin there."""
+    """The physical offset from which the log end is looked for: the queues' end, if a record can begin there."""
     segment = log.segment_at(newest - 1) if newest > 0 else None
     if segment is None:
         return files.log[0].offset

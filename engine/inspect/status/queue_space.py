@@ -1,7 +1,7 @@
-"""How much of the log a queue's units stand for, by stretches of the log and from given queue offsets on: in one pass.
+"""How much of the log a queue's units stand for, by ranges of the log and from given queue offsets on: in one pass.
 
 Short queues are read whole. Of a long one, blocks spread evenly are read, each standing for the rows around it: its
-first offset and number of messages are exact then, bytes and what falls into which stretch are estimates.
+first offset and number of messages are exact then, bytes and what falls into which range are estimates.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class QueueSpace:
 
     Attributes:
         min_offset: queue offset of the first unit whose message the log still has.
-        max_offset: queue offset behind the last unit.
-        messages, sizes: messages and bytes by stretch, int64[stretches]. A unit that repeats the one before it (a lost
+        max_offset: queue offset after the last unit.
+        messages, sizes: messages and bytes by range, int64[ranges]. A unit that repeats the one before it (a lost
             message's queue offset) is none.
         behind: queue offset asked for → bytes of the messages from there on.
         estimated: whether it was too long to be read whole.
@@ -44,7 +44,7 @@ class QueueSpace:
 
 
 def last_row(rows: QueueRows) -> int:
-    """Queue offset behind the last valid row, found by bisection in the last file that holds any."""
+    """Queue offset after the last valid row, found by bisection in the last file that holds any."""
     for file in reversed(rows.files):
         start = file.offset // UNIT_SIZE
         places = range(start, start + file.size // UNIT_SIZE)
@@ -74,8 +74,8 @@ def measure(rows: QueueRows, end: int, starts: NDArray[np.int64], cuts: Sequence
 
     Args:
         rows: the queue.
-        end: queue offset behind its last valid row.
-        starts: physical offsets at which the stretches begin, ascending; what lies before the first is gone.
+        end: queue offset after its last valid row.
+        starts: physical offsets at which the ranges begin, ascending; what lies before the first is gone.
         cuts: queue offsets for `behind`.
         most_rows: queues of at most so many rows are read whole.
 

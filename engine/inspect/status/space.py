@@ -1,7 +1,7 @@
 """Space by topic and by hour of store time: from the consume queues and a few looks at the log, never a scan of it.
 
 An hour's bytes are those of the log between two places (blanks and what is in no queue included), and exact. What a
-topic has in an hour is told by its units, which point into one of these stretches. Memory is bounded by topics × hours.
+topic has in an hour is known from its units, which point into one of these ranges. Memory is bounded by topics × hours.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 HOUR_MS = 3_600_000
 ALL_HOURS = 24 * 366
-"""So many hours are told apart at most: a store time that is wrong by centuries must not cost as many places."""
+"""So many hours are distinguished at most: a store time that is wrong by centuries must not cost as many places."""
 OLDER = 0
-"""Stands for the hours before those that are told apart."""
+"""Stands for the hours before those that are distinguished."""
 
 
 @dataclass(slots=True)
 class Hour:
-    """A stretch of the log. `start`: when it begins (ms, a whole hour of UTC), OLDER for all before. `size`: bytes."""
+    """A range of the log. `start`: when it begins (ms, a whole hour of UTC), OLDER for all before. `size`: bytes."""
 
     start: int
     offset: int
@@ -68,7 +68,7 @@ class TopicSpace:
 
 
 class SpaceSum:
-    """Adds up queues. `starts`: int64[stretches], the physical offsets at which the hours begin."""
+    """Adds up queues. `starts`: int64[ranges], the physical offsets at which the hours begin."""
 
     def __init__(self, hours: Sequence[Hour]) -> None:
         import numpy as np
@@ -103,13 +103,13 @@ class SpaceSum:
 
 
 def hours_of(clock: LogClock | None, segments: Sequence[Segment], oldest: int, newest: int, most: int) -> list[Hour]:
-    """The stretches of the log: the last `most` hours up to that of `newest`, before them one for all OLDER ones.
+    """The ranges of the log: the last `most` hours up to that of `newest`, before them one for all OLDER ones.
 
     Args:
-        clock: None without a log: then there is one stretch, which holds everything.
+        clock: None without a log: then there is one range, which holds everything.
         segments: of the log, by offset.
         oldest, newest: store times (ms) of the log's first and last message.
-        most: how many hours are told apart.
+        most: how many hours are distinguished.
     """
     hours = [Hour(OLDER, 0 if clock is None else clock.start)]
     if clock is None or newest <= 0:

@@ -1,6 +1,6 @@
 """What state a store is in, and why, at a glance: files and their ends, never the whole log.
 
-Space by topic and by hour is told by the units of the queues; where they are very many, by samples of them. The rest
+Space by topic and by hour is known from the units of the queues; where they are very many, by samples of them. The rest
 are a few looks at the log: its ends (log_state), where the hours begin (log_clock), how fast it grows and when the disk
 is full (forecast), what nobody has read yet (unread).
 """
@@ -221,7 +221,7 @@ def status(
     Args:
         disk: the system's files.
         config: the store's settings.
-        hours: the last so many hours of the log are told apart.
+        hours: the last so many hours of the log are distinguished.
         rate_hours: the rate that counts for the forecast is that of so many hours.
         full: read every unit, and tell all hours apart (a year's at most).
         progress: called with steps done so far and in all.
@@ -336,7 +336,7 @@ def _state(files: StoreFiles, holder: Holder | None, reported: tuple[Finding, ..
 
 
 def _end_findings(ends: LogState, files: StoreFiles, findings: Findings) -> None:
-    """What looking at the log's end told of a store that no process has."""
+    """What looking at the log end told of a store that no process has."""
     if ends.damage is not None:
         offset, reason = ends.damage
         findings.add("log-damage" if ends.inside else "log-tail", "log", f"commitlog {offset}", reason)

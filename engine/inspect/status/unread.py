@@ -2,8 +2,8 @@
 
 A group's offset in a queue is that of the next message it reads. One below the queue's minimum or above its maximum is
 named as a finding: a broker moves both into the range. Broadcasting consumers keep their offsets to themselves, so a
-group without any is told, never counted. Retry topics have their group in their name: retries that their group has no
-offset for are told as such. The broker itself reads SCHEDULE_TOPIC_XXXX, by delayOffset.json.
+group without any is named, never counted. Retry topics have their group in their name: retries that their group has no
+offset for are reported as such. The broker itself reads SCHEDULE_TOPIC_XXXX, by delayOffset.json.
 
 Sources: ConsumerOffsetManager, LmqConsumerOffsetManager, ScheduleMessageService#load, SubscriptionGroupManager (4.9.8).
 """

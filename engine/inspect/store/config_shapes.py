@@ -124,7 +124,7 @@ class Shape:
 
 
 def judge(name: str, value: Any) -> Shape:
-    """Read the tables of the file `name`. Entries that Apache can't read are left out and told; numbers are numbers."""
+    """Read the tables of the file `name`. Entries that Apache can't read are left out, and named; numbers are such."""
     shape = Shape({key: {} for key in TABLES[name]})
     if value is None or value == []:  # fastjson makes null of both: nothing is loaded, and that is no error
         return shape

@@ -1,7 +1,7 @@
-"""What consumers have read, by config/consumerOffset.json and config/delayOffset.json: told before messages go.
+"""What consumers have read, by config/consumerOffset.json and config/delayOffset.json: shown before they are deleted.
 
 A group's offset in a queue is that of the next message it reads. Offsets that are no numbers, and files that can't be
-read, are problems to be told: what nobody knows to be read counts as unread only where a group is known at all.
+read, are problems to be reported: what nobody knows to be read counts as unread only where a group is known at all.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Whether the last segment of a log is another store's, though its name and its records' places fit.
 
 Segments of stores of one size are numbered alike, so a file of another store that a copy has brought may name just the
-place behind the log's end. It is told by all of this:
+place after the log end. It is known from all of this:
 
 - The log ends in the segment before, as a log does: zeros from there to that segment's end, and no blank record, with
   which a broker closes a segment before it begins the next one (CommitLog#asyncPutMessage).
 - No queue has a unit of its records: what was dispatched is a message.
-- None of its records lies where it says, or most of its queues don't go on where they were: they repeat queue offsets,
+- None of its records lies where it says, or most of its queues don't continue: they repeat queue offsets,
   or jump, and what is damaged or zeros in between can't have held what was jumped over. The zeros of the segment before
   don't count where no unit points into them, and it is known that nothing was there: the store was closed and units
   show that segment, so that all of it was dispatched; or the file has another name; or all of its records are older
   than the log's last ones.
 
-Pages that a power cut has lost look like that end, but the queues go on behind them. The log before is read as a whole,
+Pages that a power cut has lost look like that end, but the queues continue after it. The log before is read as a whole,
 where the first two hold: hardly ever.
 """
 
@@ -123,7 +123,7 @@ def _contradicts(
     unknown: _Number | None,
     lost: Sequence[Damage | Gap],
 ) -> bool:
-    """Whether most queues of records that begin with these numbers don't go on where they were.
+    """Whether most queues of records that begin with these numbers don't continue where they were.
 
     Args:
         first: the first number of each queue.

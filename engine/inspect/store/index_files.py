@@ -86,7 +86,7 @@ class IndexFiles:
                 last = i == len(present) - 1
                 if check.fault is not None:
                     self.findings.append(f"index/{name.name}: {check.fault.value}")
-                # A header whose fields are wrong can't be told right ones from: that file is made anew as a whole.
+                # A header with wrong fields can't be distinguished from a right one: that file is rebuilt as a whole.
                 lost = check.sound == 0 or check.fault is IndexFault.HEADER or (check.entry is not None and not last)
                 if check.fault is not None and lost:
                     self.removed.append(name.name)
@@ -149,7 +149,7 @@ class IndexFiles:
 
 
 def _longest(files: list[KeptIndexFile]) -> list[KeptIndexFile]:
-    """Of files by name, those with the most entries of which each begins where the one before it ends, or behind."""
+    """Of files by name, those with the most entries of which each begins where the one before it ends, or after."""
     if len(files) > MOST_SORTED:
         chosen: list[KeptIndexFile] = []
         for one in files:

@@ -1,9 +1,9 @@
-"""Index entries that a power cut may have torn though they agree with their neighbours.
+"""Index entries that a power cut may have torn though they agree with adjacent ones.
 
 A disk writes sectors. An entry that lies across two of them may have its first part from the last write, and zeros in
 the second. Mostly that shows: an offset below the one before, a wrong link. It doesn't where the true link is 0 (the
 first entry of its slot): then only the time (or the low bytes of the offset) is wrong. Just those entries are held
-against the log. Few are: one entry in 26 lies across sectors, and the bytes of its time behind the border must be 0.
+against the log. Few are: one entry in 26 lies across sectors, and the bytes of its time after the border must be 0.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def first_torn(file: ClosedIndexFile, count: int, log_min: int, stored_at: Calla
         entries = file.entries(first, min(_CHUNK, count + 1 - first))
         start = file.layout.entry_position(first) + ENTRY_SIZE * np.arange(len(entries))
         border = SECTOR - start % SECTOR  # bytes of the entry before the next sector
-        lost = np.clip(_TIME_END - border, 0, 4)  # bytes of the time behind it
+        lost = np.clip(_TIME_END - border, 0, 4)  # bytes of the time after it
         zeros = entries["time_diff"] & ((np.int64(1) << (8 * lost)) - 1)
         suspect = (border < _TIME_END) & (entries["previous"] == NO_ENTRY) & (zeros == 0)
         suspect &= entries["physical_offset"] >= log_min

@@ -1,4 +1,4 @@
-"""Sets of integers as few intervals: which rows of a queue are accounted for, which stretches of the log are lost."""
+"""Sets of integers as few intervals: which units of a queue are accounted for, which ranges of the log are lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Intervals:
 
     @property
     def end(self) -> int:
-        """Behind the largest member, 0 for an empty set."""
+        """After the largest member, 0 for an empty set."""
         return self._ends[-1] if self._ends else 0
 
     @property

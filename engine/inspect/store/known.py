@@ -1,7 +1,7 @@
 """Places of the log that earlier repairs left as they are, or bridged: said by the manifests in salvage/.
 
-A manifest's `accepted` are stretches that a repair was told to go on behind; `bridged` (the same shape, written by the
-repair that bridges) are stretches that were overwritten by one inert record each. Whoever looks at the log asks here
+A manifest's `accepted` are ranges after which a repair could continue; `bridged` (the same shape, written by the
+repair that bridges) are ranges that were overwritten by one inert record each. Whoever looks at the log asks here
 whether a place is known. What was undone is known no longer.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KnownDamage:
-    """Stretches (physical offsets) that earlier repairs know of."""
+    """Ranges (physical offsets) that earlier repairs know of."""
 
     accepted: Intervals
     bridged: Intervals

@@ -229,7 +229,7 @@ class _Planner:
         return f"{odd.description}{counted}: the file goes to quarantine/"
 
     def _has_data(self, segment: Segment, end: int) -> bool:
-        """Whether a file holds anything but zeros behind the segment's size."""
+        """Whether a file holds anything but zeros after the segment's size."""
         reader = self._disk.open_reader(segment.file)
         try:
             return is_written(reader, segment.size, end)

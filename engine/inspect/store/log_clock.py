@@ -1,7 +1,7 @@
 """When the log was written: from store times to physical offsets, by a few looks at the log and never a scan.
 
 Store times don't decrease in a log (as long as its broker's clock doesn't): a time's place is found by bisection, over
-the segments' first records, then inside one segment, where the next record behind any byte is found by its magic and
+the segments' first records, then inside one segment, where the next record after any byte is found by its magic and
 proved by its own offset. Where the clock went back, a place found is one of those where the log passes that time.
 """
 
@@ -28,7 +28,7 @@ class LogClock:
 
     Args:
         log: its segments; they stay open for it.
-        end: physical offset of the log's end.
+        end: physical offset of the log end.
         max_message_size: setting maxMessageSize (bytes).
     """
 
@@ -52,7 +52,7 @@ class LogClock:
             self._times.append(max(time, newest))
 
     def offset_of(self, time: int) -> int:
-        """Physical offset of the first record stored at `time` (ms) or later; the log's end when there is none.
+        """Physical offset of the first record stored at `time` (ms) or later; the log end when there is none.
 
         Bytes before the first record that can be read count as older than everything.
         """

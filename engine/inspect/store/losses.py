@@ -1,7 +1,7 @@
-"""How many messages can have been lost behind a place of the log: as plans and manifests say, or the log itself.
+"""How many messages can have been lost after a place of the log: as plans and manifests say, or the log itself.
 
-A bridge leaves the rows of lost messages where they are, and manifests in salvage/ say where that was; salvage/ is
-moved away some day. The log shows it, too: inert records, blank records that a bridge marked, stretches without a sound
+A bridge leaves the units of lost messages where they are, and manifests in salvage/ say where that was; salvage/ is
+moved away some day. The log shows it, too: inert records, blank records that a bridge marked, ranges without a sound
 record (engine.log.inert). Where nothing shows it, nothing was lost.
 """
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """Stretches of the log without messages that may have held some.
+    """Ranges of the log without messages that may have held some.
 
     Args:
         log: as it will be.
-        end: physical offset of its end, or behind it: what no record follows is not counted.
+        end: physical offset of its end, or after it: what no record follows is not counted.
         known: ranges (physical) that are known to be lost: damage, gaps, and what repairs bridged or accepted.
         max_message_size: setting maxMessageSize (bytes).
     """
@@ -39,7 +39,7 @@ class Losses:
         self._seen = end  # the log was looked at from here on
 
     def most(self, behind: int, wanted: int) -> int:
-        """How many messages can have been lost behind the physical offset `behind`, where a record is.
+        """How many messages can have been lost after the physical offset `behind`, where a record is.
 
         The log is read for it (once) only where what is known does not explain `wanted` of them.
         """
@@ -57,7 +57,7 @@ class Losses:
         return bool(self._lost.overlap(start, end))
 
     def mask(self, physical: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these places lie in a stretch that is known to be lost."""
+        """Which of these places lie in a range that is known to be lost."""
         return self._lost.mask(physical)
 
     def is_inert(self, offset: int) -> bool:
@@ -81,7 +81,7 @@ class Losses:
                 self._lost.add(event.offset, event.end)
             self._add(held)
             held = []
-        if until < self._end:  # else it is the log's end
+        if until < self._end:  # else it is the log end
             self._add(held)
 
     def _add(self, damage: list[Damage]) -> None:

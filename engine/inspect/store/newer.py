@@ -1,4 +1,4 @@
-"""What RocketMQ 5 keeps in a store, told by the store's own files: what is sound is read, and nothing is changed.
+"""What RocketMQ 5 keeps in a store, known from the store's own files: what is sound is read, and nothing is changed.
 
 A 5.x broker writes the same commit log, and by default the same consume queues and index files; the rest is its own:
 a timer wheel whose entries point into the log, queues in RocksDB or with a unit a batch, compacted copies of a topic,
@@ -365,7 +365,7 @@ def _have_crc(data: bytes) -> bool:
 
 
 def _record_at(data: bytes, at: int) -> int:
-    """The place at or behind `at` where a record may begin that ends in `data`; −1: there is none."""
+    """The place at or after `at` where a record may begin that ends in `data`; −1: there is none."""
     while at + BLANK_SIZE <= len(data):
         size, magic = SIZE_AND_MAGIC.unpack_from(data, at)
         if magic in MAGICS and BLANK_SIZE < size <= len(data) - at:

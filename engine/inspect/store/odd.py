@@ -1,6 +1,6 @@
 """What lies in a store and is no store file, or stands in the place of one: named, and what may become of it.
 
-Three things are told apart. A *stray* (an empty file, a FIFO, a directory where a segment should be) holds no data of
+There are three kinds. A *stray* (an empty file, a FIFO, a directory where a segment should be) holds no data of
 the store: recovery sets it aside in `quarantine/`. What is *absent* (a link whose target is not there) is data on a
 disk that is not mounted: nothing is changed before it is there again, or somebody has removed the link. What stands in
 the way of recovery itself (a FIFO as `salvage`, a stray that can't be moved) is to be moved by hand, and refused until

@@ -53,7 +53,7 @@ def as_rows(number: int, start: int, units: NDArray[np.void]) -> NDArray[np.void
 
 
 def as_units(rows: NDArray[np.void]) -> memoryview:
-    """The bytes of rows (row_dtype()) as units, one behind another."""
+    """The bytes of rows (row_dtype()) as units, one after the other."""
     import numpy as np
 
     units = np.empty(len(rows), dtype=unit_dtype())
@@ -75,7 +75,7 @@ class QueueRows:
 
     @property
     def extent(self) -> int:
-        """Queue offset behind the last row that holds anything but zeros."""
+        """Queue offset after the last row that holds anything but zeros."""
         if self._extent is None:
             self._extent = self._find_extent()
         return self._extent
@@ -168,9 +168,9 @@ def is_real(rows: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def first_at(rows: QueueRows, end: int, physical: int) -> int:
-    """Queue offset of the first unit before `end` that points at or behind a physical offset; `end` without one.
+    """Queue offset of the first unit before `end` that points at or after a physical offset; `end` without one.
 
-    By bisection: units are in log order behind the pre-blank ones.
+    By bisection: units are in log order after the pre-blank ones.
     """
 
     def is_kept(offset: int) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _WINDOW = 4 << 20
 _PAGE = 4096
 _OVERLAP = POSITION_MAGIC + MAGIC_SIZE - 1
-"""So much of a magic may lie behind a window's end."""
+"""So much of a magic may lie after a window's end."""
 
 
 def whole(log: LogSource, start: int, end: int, largest: int, unread: list[int] | None = None) -> Iterator[RecordBatch]:
@@ -70,7 +70,7 @@ def _up_to_bad_page(log: LogSource, start: int, length: int) -> memoryview:
 
 
 def _search(buffer: memoryview, room: int, rows: list[Row], largest: int) -> tuple[int, int]:
-    """Append the whole records in `buffer`; the position to go on from, and the bytes that a record there needs, or 0.
+    """Append the whole records in `buffer`; the position to continue at, and the bytes a record there needs, or 0.
 
     `room`: bytes from the buffer's start to where no record may reach. The position is 0 only when `need` is more than
     the buffer holds.

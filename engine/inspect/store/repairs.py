@@ -3,7 +3,7 @@
 A repair's directory holds `manifest.json` (written before the first change: what changes, and the old bytes),
 `applied.json` (written after the last: what the store is then), `undoing.json` while it is taken back, `undone.json`
 afterwards, `pruned.json` once what it saved was removed. A manifest without `applied.json` is a repair that was killed:
-the next one of its kind goes on from there.
+the next one of its kind resumes it.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def repairs(disk: Disk, root: str) -> list[Repair]:
 
 
 def unfinished(listed: Iterable[Repair]) -> list[Repair]:
-    """Those of a store's repairs (oldest first) that were killed, and that no finished one has gone on from.
+    """Those of a store's repairs (oldest first) that were killed, and that no finished one has resumed.
 
-    A repair of config/ alone goes on from one of its kind only, and so does one of the store.
+    A repair of config/ alone resumes one of its kind only, and so does one of the store.
     """
     out: list[Repair] = []
     for repair in listed:
@@ -97,7 +97,7 @@ def unfinished(listed: Iterable[Repair]) -> list[Repair]:
 
 
 def stretches(listed: Iterable[Repair], kind: str) -> list[tuple[int, int]]:
-    """Stretches of the log (physical offset, end) that manifests name as "accepted" or "bridged"."""
+    """Ranges of the log (physical offset, end) that manifests name as "accepted" or "bridged"."""
     out: list[tuple[int, int]] = []
     for repair in listed:
         if not repair.undone:
@@ -136,9 +136,9 @@ def relative(root: str, path: str) -> str:
 
 
 def digest(disk: Disk, path: str, offset: int, length: int) -> str:
-    """SHA-256 of a stretch of a file up to the last of its bytes that is not zero, in hex.
+    """SHA-256 of a range of a file up to the last of its bytes that is not zero, in hex.
 
-    The zeros behind it (a gigabyte in a segment that a broker made ahead of time) are not read where they are a hole.
+    The zeros after it (a gigabyte in a segment that a broker made ahead of time) are not read where they are a hole.
     """
     sha256 = hashlib.sha256()
     last = b""
@@ -156,7 +156,7 @@ def digest(disk: Disk, path: str, offset: int, length: int) -> str:
 
 
 def holds(disk: Disk, path: str, offset: int, length: int, sha256: str) -> bool:
-    """Whether a stretch of a file is what a manifest says: its `digest`, or the SHA-256 of all of it (older ones)."""
+    """Whether a range of a file is what a manifest says: its `digest`, or the SHA-256 of all of it (older ones)."""
     return digest(disk, path, offset, length) == sha256 or _digest_of_all(disk, path, offset, length) == sha256
 
 

@@ -1,4 +1,4 @@
-"""How long a commit log's files are when no setting says so: told by their lengths and names, also where some of them
+"""How long a commit log's files are when no setting says so: by their lengths and names, also where some of them
 were cut short or made longer.
 
 Each length speaks for itself, and so do the distances of the names. The one wins that most names are multiples of; then
@@ -102,6 +102,6 @@ def _ends_in_data(disk: Disk, entry: Entry) -> bool:
 
 
 def _ends_in_blank(disk: Disk, entry: Entry, offset: int) -> bool:
-    """Whether the chain of records leads to a blank record that ends with the file, whatever lies behind its head."""
+    """Whether the chain of records leads to a blank record that ends with the file, whatever lies after its head."""
     with ClosedLog(disk, [Segment(offset, entry.size, entry.path)]) as log:
         return any(isinstance(event, Blank) for event in Scanner(log).scan(offset))

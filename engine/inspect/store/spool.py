@@ -100,7 +100,7 @@ class ByteSpool:
         self._first = 0  # place of the file's first byte
 
     def add(self, *parts: NDArray[Any]) -> int:
-        """Put the bytes of arrays one behind the other; their place."""
+        """Put the bytes of arrays one after the other; their place."""
         place = self._end
         for part in parts:
             data = part.data.cast("B")

@@ -25,7 +25,7 @@ _OTHERS = frozenset(
 
 
 def unnamed_segment(disk: Disk, files: StoreFiles, missing: Iterable[tuple[int, int]]) -> str | None:
-    """The path of a segment that belongs into one of these stretches [from, to) of the log (physical), if there is one.
+    """The path of a segment that belongs into one of these ranges [from, to) of the log (physical), if there is one.
 
     Looked at are the directories in the store's own: one listing each, and the head of a file whose name fits.
     """

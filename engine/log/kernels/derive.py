@@ -208,7 +208,7 @@ def _same(one: Any, at: int, other: Any, begin: int, length: int) -> bool:
 
 @inlined
 def _hash(data: Any, start: int, end: int, h: Any) -> Any:
-    """Java's String.hashCode going on from `h` over bytes: uint32, and a value with _HIGH_BITS when one isn't ASCII.
+    """Java's String.hashCode continuing from `h` over bytes: uint32, and a value with _HIGH_BITS when one isn't ASCII.
 
     Eight characters at once: pairs become 16-bit numbers, pairs of those 32-bit ones, which ASCII can't overflow.
     """

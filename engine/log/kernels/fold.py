@@ -4,7 +4,7 @@ Theory: the register is a remainder of polynomials over GF(2), bits reflected. A
 its halves are multiplied with x^(d+32) and x^(d−32) mod P, and is then added (XOR) to the block that is there: so a
 body shrinks to its last 16 bytes. A body whose length is no multiple of 16 is taken for one with zeros before it, which
 change nothing: its first bytes, the register's first value added, are moved up in a block of their own. So there are no
-odd bytes behind. The last block's remainder is four products more (the last two are Barrett's).
+odd bytes. The last block's remainder is four products more (the last two are Barrett's).
 
 Source of the method: Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ (Intel, 2009).
 Nothing here checks bounds; the callers do, before each call.

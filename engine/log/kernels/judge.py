@@ -106,7 +106,7 @@ def texts_are_plain(data: Any, topic_at: int, properties_at: int, end: int) -> b
     Args:
         data: uint8[n].
         topic_at: position of the topic.
-        properties_at: position of the properties, two bytes behind the topic.
+        properties_at: position of the properties, two bytes after the topic.
         end: position after them.
     """
     topic_length = properties_at - _LENGTH - topic_at

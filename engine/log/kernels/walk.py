@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _FIELDS = len(Row._fields)
 _FIELDS = len(Row._fields)
 _PLAIN_ROWS = 64
-"""Records that are taken one by one where the kernel could not go on: it may have met one odd record among many."""
+"""Records that are taken one by one where the kernel could not continue: it may have met one odd record among many."""
 
 
 def fast_walk(buffer: Buffer, start: int, room: int, *, check_crc: bool = True) -> tuple[NDArray[np.int64], Stop]:

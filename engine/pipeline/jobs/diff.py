@@ -2,7 +2,7 @@
 
 Records meet by their physical offset. What crosses the network for each is its place, its queue and four hashes, never
 a body: the executor that reads a body checks its CRC, and that CRC is compared. Where one log begins later (its oldest
-files have expired) or ends earlier, that is said apart: only within the stretch that both have is a difference one.
+files have expired) or ends earlier, that is said apart: only within the range that both have is a difference one.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _ALWAYS = ("store", "physical_offset", "size", "topic", "store_timestamp", "dama
 _BEHAVIOUR = ("message_delay_level", "enable_multi_dispatch", "enable_lmq", "max_message_size", "message_index_enable")
 """Settings, beside the sizes, that decide how messages lie in a store."""
 _LATER = ("msg_id", "born_time")
-"""Columns that came later: a table of all columns that was begun without them goes on without them."""
+"""Columns that came later: a table of all columns that was begun without them continues without them."""
 _DAY_MS = 86_400_000
 _LATEST_MS = 253_402_300_799_999
 _LONGEST = 200
@@ -229,7 +229,7 @@ class _Export:
         )
 
     def _look(self) -> tuple[list[tuple[Any, ...]], int, list[tuple[Any, ...]]]:
-        """What was written: by topic and day, how many damaged stretches, the first of them."""
+        """What was written: by topic and day, how many damaged ranges, the first of them."""
         from pyspark.sql import functions as F  # noqa: N812
 
         if not self._table.files():
@@ -292,7 +292,7 @@ def _demand_alike(table: ExportedTable, columns: tuple[str, ...], options: Expor
 
 
 def _with(stretches: list[ExportedRange], new: ExportedRange) -> list[ExportedRange]:
-    """The stretches and one more, which goes on where one of the same choice ends."""
+    """The ranges and one more, which continues where one of the same choice ends."""
     ranges = list(stretches)
     for i, one in enumerate(ranges):
         if one.choice == new.choice and one.end == new.start:

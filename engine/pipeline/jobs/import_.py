@@ -1,7 +1,7 @@
 """`pipeline import`: an exported table as a new store (engine.pipeline.restore says what becomes of each row).
 
-Spark sorts by place in the log and hands the rows over in stretches of some MiB, one after the other: what the driver
-holds is one of them, whatever the table's size. (A log of more than 128 GiB comes in 4096 stretches.)
+Spark sorts by place in the log and hands the rows over in ranges of some MiB, one after the other: what the driver
+holds is one of them, whatever the table's size. (A log of more than 128 GiB comes in 4096 ranges.)
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: ImportOptions)
 
 
 def _of_one_store(rows: DataFrame, options: ImportOptions) -> tuple[str, DataFrame, int]:
-    """The store's name, its records, and how many damaged stretches the table has of it."""
+    """The store's name, its records, and how many damaged ranges the table has of it."""
     names = sorted(row["store"] for row in rows.select("store").distinct().limit(1000).collect())
     if options.store is not None and options.store not in names:
         raise InvalidArgument(f"the table has no store {options.store}", path=options.table, hint=", ".join(names))
@@ -153,7 +153,7 @@ def _restore(disk: Disk, settings: StoreConfig, rows: DataFrame, *, decompressed
     except BaseException as error:
         if isinstance(error, RStoreError):
             error.hint = f"the new store has {counted(restorer.done.messages, 'message')}: delete it, then import again"
-        with contextlib.suppress(RStoreError):  # what went wrong first is what is told
+        with contextlib.suppress(RStoreError):  # what went wrong first is what is reported
             store.close()
         raise
     store.close()
@@ -161,7 +161,7 @@ def _restore(disk: Disk, settings: StoreConfig, rows: DataFrame, *, decompressed
 
 
 def _in_order(rows: DataFrame) -> Iterator[dict[str, Any]]:
-    """The rows by physical offset, a stretch of the log at a time."""
+    """The rows by physical offset, a range of the log at a time."""
     from pyspark.sql import functions as F  # noqa: N812
 
     (ends,) = rows.agg(F.min("physical_offset").alias("first"), F.max("physical_offset").alias("last")).collect()

@@ -3,7 +3,7 @@
 Three steps, each bounded by splits, queues and index files, never by records:
 
 1. Executors scan their splits, derive units and keys (reindex_scan.py), and say how many keys and what damage they
-   met. Spark keeps the rows on the executors' disks. The driver refuses damage that sound records lie behind.
+   met. Spark keeps the rows on the executors' disks. The driver refuses damage that sound records lie after.
 2. Rows go to their targets in log order: units to their queue, keys to the index file that their number says
    (engine.repair.reindex.index.shares). Each queue and each file is built by one task with the engine's own builders
    (reindex_write.py), so that every rule stands in one place: what is filled or refused, taken over, linked.
@@ -306,7 +306,7 @@ def _said(row: object) -> list[Scanned | Failed]:
 
 
 def _judge(one: StoreBuild) -> None:
-    """Records counted, the log's end, and what lies in its middle. Raises DamageInTheMiddle."""
+    """Records counted, the log end, and what lies in its middle. Raises DamageInTheMiddle."""
     plan = one.plan
     plan.records = sum(scanned.records for scanned in one.scanned)
     plan.messages = sum(scanned.messages for scanned in one.scanned)

@@ -59,7 +59,7 @@ class KeyRow(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """What is said of one split: its number, sound records, messages, offset behind the last one, keys, damage."""
+    """What is said of one split: its number, sound records, messages, offset after the last one, keys, damage."""
 
     store: int
     split: int

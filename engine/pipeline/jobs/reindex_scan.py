@@ -1,7 +1,7 @@
 """The half of `reindex` that reads: each split's records derived to units, queue by queue, and keys.
 
 Deriving needs nothing of other splits. What a split says of damage is judged on the driver, who knows whether sound
-records lie behind it.
+records lie after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from engine.repair.reindex.reindex import Scope
 
 AT_ONCE = 1 << 18
-"""Records that are derived before their units and keys go on: some 25 MB of them, for messages as others write them."""
+"""Records that are derived before their units and keys are passed on: some 25 MB of them, of usual messages."""
 
 
 class ScanWork(NamedTuple):

@@ -136,7 +136,7 @@ def _queues(disk: Disk, work: StoreWork, store: int, place: str, rows: Iterator[
         for target, blob in rows:
             builder.append(TopicQueue(target.topic, target.number), units_of(blob))
     except BaseException:
-        with contextlib.suppress(RStoreError):  # what came first is to be told
+        with contextlib.suppress(RStoreError):  # what came first is to be reported
             builder.close()
         raise
     builder.close()

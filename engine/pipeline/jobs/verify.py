@@ -1,8 +1,8 @@
 """`verify` on Spark: executors look at every record of their splits, the driver merges what they say store by store.
 
 The judge is that of `rstore verify-crc` (engine.inspect.check.verify), and so is the answer, store by store. What only
-the whole log can tell stays open until its parts are merged: damage behind a split's last sound record is damage where
-a sound record follows in a later split, and else it is judged as the log's end.
+the whole log can tell stays open until its parts are merged: damage after a split's last sound record is damage where
+a sound record follows in a later split, and else it is judged as the log end.
 
 Beside a live process a log is read up to the last record that was sound at planning.
 """
@@ -53,7 +53,7 @@ class VerifyOptions:
 
     Attributes:
         split_bytes: bytes of log that one task reads, about.
-        start: physical offset; the first record at or behind it is the first that is looked at (default: all).
+        start: physical offset; the first record at or after it is the first that is looked at (default: all).
         end: physical offset; records that start there or later are not looked at.
     """
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Write(NamedTuple):
-    """A file of config/ that gets these bytes. `why`: told by the repair. `backup`: as `FilePlan` has it."""
+    """A file of config/ that gets these bytes. `why`: what the manifest says. `backup`: as `FilePlan` has it."""
 
     path: str
     data: bytes

@@ -1,9 +1,9 @@
 """delayOffset.json made again: how far each level was delivered, as the log tells.
 
 A delayed message waits in SCHEDULE_TOPIC_XXXX; delivered, it is in the log a second time, in its own topic, with the
-same properties but DELAY (ScheduleMessageService#messageTimeup). A level is delivered in order, so it goes on at its
+same properties but DELAY (ScheduleMessageService#messageTimeup). A level is delivered in order, so it continues at its
 first message that has no such copy: one whose copy is lost, or whose topic was deleted, is delivered again, and what
-stands behind it, rather than lost.
+stands after it, rather than lost.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ RETRY_TOPIC = "RETRY_TOPIC"
 
 @dataclass(slots=True)
 class QueueRange:
-    """A queue's queue offsets: of its first message that the log still has, and behind its last."""
+    """A queue's queue offsets: of its first message that the log still has, and after its last."""
 
     low: int
     high: int

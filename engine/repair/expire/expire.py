@@ -1,4 +1,4 @@
-"""`rstore expire`: one round of Apache's retention on a closed store, with what it costs told before.
+"""`rstore expire`: one round of Apache's retention on a closed store, with what it costs shown before.
 
 When there is a reason to delete, and which log files go then: engine.log.retention, which an open store goes by, too.
 Queue files whose last unit points before the log's new first byte follow, and index files that end before it; never

@@ -1,7 +1,7 @@
 """What of queues, extension and index follows when the log's first byte moves. Nothing is written here.
 
-A queue file goes when no unit in it points at or behind the log's new first byte, which its last unit tells; one whose
-last row is no unit is looked at whole (Apache takes zeros there for a unit at 0, and deletes the file).
+A queue file goes when no unit in it points at or after the log's new first byte, which its last unit tells; one whose
+last 20 bytes are no unit is read whole (Apache takes zeros there for a unit at 0, and deletes the file).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def expire_index(disk: Disk, files: StoreFiles, log_min: int) -> tuple[str, ...]
 
 
 def _first_at(rows: QueueRows, start: int, physical: int) -> int:
-    """Queue offset of the first unit at or behind a physical offset; behind the last one when there is none."""
+    """Queue offset of the first unit at or after a physical offset; after the last one when there is none."""
     import numpy as np
 
     for at, chunk in rows.chunks(start, rows.extent):
@@ -77,7 +77,7 @@ def _first_at(rows: QueueRows, start: int, physical: int) -> int:
 
 
 def _points_at(rows: QueueRows, start: int, count: int) -> int:
-    """The highest physical offset in a file of rows: its last unit's; −1 for a file without units."""
+    """The highest physical offset in a queue's file: its last unit's; −1 for a file without units."""
     last = rows.read(start + count - 1, start + count)
     if is_real(last).all():
         return int(last["physical_offset"][0])
@@ -87,7 +87,7 @@ def _points_at(rows: QueueRows, start: int, count: int) -> int:
 
 
 def _expire_ext(disk: Disk, files: StoreFiles, rows: QueueRows, first: int) -> list[str]:
-    """Extension files that end before the unit of the first row that stays. Source: #truncateByMinAddress."""
+    """Extension files that end before that of the first unit that stays. Source: #truncateByMinAddress."""
     if not files.config.enable_consume_queue_ext or first >= rows.extent:
         return []
     address = int(rows.read(first, first + 1)["tags_code"][0])

@@ -65,7 +65,7 @@ def apply(
         keep: save what goes; without it, it is lost.
         salvage_dir: save it below this directory instead of the store's salvage/, which then leads there.
         again: words of the command that does the same once more: where there is no room to save, it is named.
-        clean: leave the store as after a clean shutdown (checkpoint, no abort file); the daemon goes on instead.
+        clean: leave the store as after a clean shutdown (checkpoint, no abort file); the daemon continues instead.
 
     Raises:
         the plan's refusal; NoRoomToSave; DiskFull, StorageError: run it again, nothing acknowledged is lost.

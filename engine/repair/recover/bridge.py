@@ -1,16 +1,16 @@
-"""Bridges over damage in the middle of the log: what stands behind it stays, at the offsets that it has.
+"""Bridges over damage in the middle of the log: what stands after it stays, at the offsets that it has.
 
-A stretch that holds no sound record, with sound records behind it, is given content that every reader of the log steps
-over, Apache's broker among them. Nothing before or behind it moves, and no sound record changes its meaning:
+A range that holds no sound record, with sound records after it, is given content that every reader of the log steps
+over, Apache's broker among them. Nothing before or after it moves, and no sound record changes its meaning:
 
-- Bytes up to the end of a file become the file's blank record, with a mark of the bridge and zeros behind its 8 bytes:
+- Bytes up to the end of a file become the file's blank record, with a mark of the bridge and zeros after its 8 bytes:
   index entries of the lost messages lead there, and Apache's broker takes any bytes there for lengths, and allocates
   as much; a key's query dies of that, and the sound messages of the same key are not found (MessageDecoder#decode in
   DefaultMessageStore#queryMessage). Where they can't be read, they stay what they were.
-- Other stretches become one inert record (`encode_inert`) of just their length, or several where one would be larger
+- Other ranges become one inert record (`encode_inert`) of just their length, or several where one would be larger
   than a record may be (maxMessageSize). Their store time is that of the record before: a log's times never go back.
-- A stretch too short for a record (under 91 bytes: a cut log that was written on leaves such ones before its stale
-  tail) is taken in by the record before it, as separators behind its properties. Separators with nothing between
+- A range too short for a record (under 91 bytes: a cut log that was written on leaves such ones before its stale
+  tail) is taken in by the record before it, as separators after its properties. Separators with nothing between
   them are no properties, to us and to Apache (MessageDecoder#string2messageProperties): topic, body, keys and tags
   stay, only the record's length differs, and its queue unit is written with it.
 - What even that can't take (nothing before it in its file, no room in the properties, under 8 bytes at a file's end)
@@ -62,7 +62,7 @@ LEAST_LIMIT = 1 << 16
 class Patch:
     """Bytes of the log that a bridge writes: [offset, offset + length), physical.
 
-    `data`: the bytes, zeros behind them up to its length; None: an inert record of this length with the given store
+    `data`: the bytes, zeros after them up to its length; None: an inert record of this length with the given store
     time (ms).
     """
 
@@ -73,16 +73,16 @@ class Patch:
 
     @property
     def end(self) -> int:
-        """Physical offset behind its last byte."""
+        """Physical offset after its last byte."""
         return self.offset + self.length
 
     @property
     def zeros(self) -> tuple[int, int]:
-        """The physical offsets [from, to) of the zeros behind `data`."""
+        """The physical offsets [from, to) of the zeros after `data`."""
         return self.offset + (self.length if self.data is None else len(self.data)), self.end
 
     def head(self) -> bytes:
-        """The bytes in front of the zeros."""
+        """The bytes before the zeros."""
         return bytes(encode_inert(self.length, self.offset, self.store_timestamp)) if self.data is None else self.data
 
     def render(self, start: int, end: int) -> bytes:
@@ -94,7 +94,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A damaged stretch (physical offset, length, its file, why), and what is written over it (nothing: can't be)."""
+    """A damaged range (physical offset, length, its file, why), and what is written over it (nothing: can't be)."""
 
     offset: int
     length: int
@@ -169,12 +169,12 @@ def find_bridges(
     max_message_size: int,
     progress: Callable[[int], None],
 ) -> tuple[Bridge, ...]:
-    """A bridge for each damaged stretch of the log that has a sound record behind it, in log order.
+    """A bridge for each damaged range of the log that has a sound record after it, in log order.
 
     Args:
         log: the log as it is.
         scanner: of that log.
-        events: what reading the whole log yields, behind damage, too.
+        events: what reading the whole log yields, after damage, too.
         stale: tells where the log ends though whole records follow: they are no messages to be kept.
         max_message_size: setting maxMessageSize (bytes): what an inert record may take.
         progress: called with the bytes read since the last call.
@@ -183,7 +183,7 @@ def find_bridges(
 
 
 class _Finder:
-    """One pass over the log. A stretch waits until a sound record behind it proves that it lies in the middle."""
+    """One pass over the log. A range waits until a sound record after it proves that it lies in the middle."""
 
     def __init__(self, log: ClosedLog, scanner: Scanner, stale: StaleJudge, limit: int) -> None:
         self._log = log
@@ -260,7 +260,7 @@ class _Finder:
         return tuple(patches)
 
     def _taken_in(self, damage: Damage, before: tuple[int, int] | None) -> tuple[Patch, ...]:
-        """The record before, longer by the stretch."""
+        """The record before, longer by the range."""
         if before is None:
             return ()
         offset, size = before

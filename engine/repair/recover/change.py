@@ -82,7 +82,7 @@ class RecoverChange(Change[Recovery]):
         try:
             files = survey(run.disk, self.settings(run.disk, run.config))
             plan = change._planned(run, files, "reading the log for --bridge")
-        except RStoreError:  # what was found before is told
+        except RStoreError:  # what was found before is reported
             return None
         return None if plan.repair.refusal is not None else plan
 

@@ -40,7 +40,7 @@ MAX_HOLES = 512
 
 
 class _Range(NamedTuple):
-    """Rows [start, end) of a queue whose units lie between two physical offsets. `trusted`: not in doubt."""
+    """Units [start, end) of a queue whose records lie between two physical offsets. `trusted`: not in doubt."""
 
     number: int
     start: int
@@ -75,11 +75,11 @@ class Coverage:
     """Compares segments with the queues by their units alone.
 
     Args:
-        comparer: gets the rows that are accounted for, and (through `feed`) the records that had to be read.
+        comparer: gets the units that are accounted for, and (through `feed`) the records that had to be read.
         scanner: reads the log where it must be read.
         feed: takes the events of such reads.
         units_at: tells the record at a physical offset.
-        until: recovery's start (physical): what lies behind it is compared anyway.
+        until: recovery's start (physical): what lies after it is compared anyway.
         one_unit_each: False where a message may have units in several queues (multi-dispatch): one queue's unit says
             nothing about the others then, and everything is read.
     """
@@ -122,7 +122,7 @@ class Coverage:
             self._read(segment.offset, segment.end)
             return
         at = segment.offset
-        last: int | None = None  # a run's last unit: right, unless the hole behind it is due to its size
+        last: int | None = None  # a run's last unit: right, unless the hole after it is due to its size
         for run in np.split(np.arange(len(starts)), breaks):
             start = int(starts[run[0]])
             if start < at:
@@ -141,7 +141,7 @@ class Coverage:
             self._read_hole(segment, claims, last, at, segment.end)
 
     def _sure(self, claims: _Claims, run: NDArray[np.intp]) -> int:
-        """How many units of a run, but for its last one, lie in front of damage at its end, if there is any."""
+        """How many units of a run, but for its last one, lie before damage at its end, if there is any."""
         sure = len(run) - 1
         if not self._is_sound(claims, int(run[sure])):
             while sure and not self._is_sound(claims, int(run[sure - 1])):
@@ -233,7 +233,7 @@ class Coverage:
         return _Claims(queues[first], offsets[first], starts[first], ends[first], repeated[first])
 
     def _all_ranges(self) -> list[_Range]:
-        """Each queue file's rows with the lowest and the highest place that its units name."""
+        """Each queue file's units with the lowest and the highest place that they name."""
         if self._ranges is None:
             ranges: list[_Range] = []
             probes: list[_Probe] = []

@@ -1,8 +1,8 @@
-"""What goes of the consume queues' extension when the log is cut: everything behind the last unit that a row names.
+"""What is removed of the queues' extension when the log is cut: everything after the last unit that a queue names.
 
-Rows name extension units by address, mostly in order; what a repair wrote again lies at the end, so that the last row
-is not always the last unit. A queue whose extension can't be told apart (a row names no sound unit) keeps it whole:
-units that no row names cost room, nothing else.
+Units name extension units by address, mostly in order; what a repair wrote again lies at the end, so that the last unit
+does not always name the last one. A queue whose extension can't be read (a unit names no sound one) keeps it whole:
+extension units that no unit names cost space, nothing else.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ExtCut:
 
 
 def plan_ext_cuts(disk: Disk, files: StoreFiles, queues: Iterable[QueuePlan]) -> tuple[ExtCut, ...]:
-    """The cuts of all queues, for the rows that their plans leave in place."""
+    """The cuts of all queues, for the units that their plans leave in place."""
     if not files.config.enable_consume_queue_ext:
         return ()
     cuts = (_plan(disk, files, queue) for queue in queues)
@@ -77,7 +77,7 @@ def _plan(disk: Disk, files: StoreFiles, queue: QueuePlan) -> ExtCut | None:
 
 
 def _last_address(disk: Disk, files: StoreFiles, queue: QueuePlan) -> int | None:
-    """The highest address in the rows that stay; None when no row has one."""
+    """The highest address in the units that stay; None when no unit has one."""
     import numpy as np
 
     queue_files = next((one for one in files.queues if one.queue == queue.queue), None)
@@ -97,7 +97,7 @@ def _last_address(disk: Disk, files: StoreFiles, queue: QueuePlan) -> int | None
 
 
 def _last_written(disk: Disk, path: str, start: int, size: int) -> int:
-    """Bytes from `start` to behind the last one that isn't zero."""
+    """Bytes from `start` up to the last one that isn't zero."""
     reader = disk.open_reader(path)
     try:
         return written_end(reader, start, size) - start

@@ -1,7 +1,7 @@
-"""Rows of a queue whose tags code is the address of an extension unit that isn't there.
+"""Units of a queue whose tags code is the address of an extension unit that isn't there.
 
-Apache's next abnormal start dies of such a row (ConsumeQueueExt#get on a file that is gone: BufferUnderflowException),
-and a consumer's filter can't judge its message. The message is whole all the same: its row is made anew from the log,
+Apache's next abnormal start dies of such a unit (ConsumeQueueExt#get on a file that is gone: BufferUnderflowException),
+and a consumer's filter can't judge its message. The message is whole all the same: its unit is made anew from the log,
 with an extension unit where the broker keeps them, else with the tags code itself.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from engine.inspect.store.survey import StoreFiles
 
 _SAMPLE = 64
-"""Rows at each end that tell whether a queue has addresses: a broker gives all of its rows one, or none."""
+"""Units at each end that tell whether a queue has addresses: a broker gives all of its units one, or none."""
 
 
 def mark_dangling(disk: Disk, files: StoreFiles, accounts: Iterable[QueueAccount]) -> int:
-    """Note in each account (`dangling`) the rows whose extension unit is not there; how many they are.
+    """Note in each account (`dangling`) the units whose extension unit is not there; how many they are.
 
     Raises:
         StorageError.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def left_by(plan: RecoverPlan, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings; what a recovery of everything is to mend is told as left by it where its `plan` changes nothing."""
+    """The findings; what a recovery of everything should repair is left by it where its `plan` changes nothing."""
     if plan.refusal is not None or plan.changed or plan.marks:
         return tuple(findings)
     shown = command_line(plan.files.config, "dump", "commitlog", "--from", "OFFSET", "--limit", "1")

@@ -3,7 +3,7 @@
 A file's entries may agree with each other and yet lack keys, or have some that no message has. Per record the two sides
 are compared as sets. What differs is either the file's damage or the record's: topic and properties, of which keys are
 made, are outside of its CRC. So a file is given up when a record's keys are missing, when entries point where no record
-is, or when many of its records have other keys or times than their entries; a few such are left as they are, and told.
+is, or when many of its records have other keys or times than their entries; a few such stay, and are reported.
 Entries that are there twice stay (Apache puts the first message of a recovery again).
 """
 
@@ -74,7 +74,7 @@ class _Entries(NamedTuple):
 
 
 class KeptComparer:
-    """Compares. Keys come in log order; those behind the last entry of the index don't count.
+    """Compares. Keys come in log order; those after the last entry of the index don't count.
 
     Args:
         disk: how files are reached.
@@ -115,11 +115,11 @@ class KeptComparer:
         stored_at: Callable[[int], int | None],
         verify: Callable[[KeptIndexFile], bool],
     ) -> tuple[dict[str, str], list[str]]:
-        """The files that are to be made anew, by name, each with the reason; and what is left as it is, to be told.
+        """The files that are to be made anew, by name, each with the reason; and what is left as it is, to be reported.
 
         Args:
-            log_end: physical offset of the log's end after the repair.
-            lost: stretches of the log without sound records, and those that were bridged.
+            log_end: physical offset of the log end after the repair.
+            lost: ranges of the log without sound records, and those that were bridged.
             stored_at: store time (ms) of the sound record at a physical offset, None without one.
             verify: whether a file agrees in itself; asked of one that stays whole (of others the part that stays does).
         """
@@ -213,7 +213,7 @@ class KeptComparer:
     ) -> bool:
         """Whether one file has just these keys in [low, high), with their times, as it nearly always has.
 
-        A window's entries are those behind the ones of the window before: nothing is looked for, nothing is copied.
+        A window's entries are those after the ones of the window before: nothing is looked for, nothing is copied.
         """
         import numpy as np
 

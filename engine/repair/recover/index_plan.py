@@ -1,7 +1,7 @@
 """What becomes of the index: files that stay, files rewound to their last trustworthy entry, keys to be put (again).
 
 Apache deletes every index file newer than the checkpoint and indexes only what abnormal recovery reads: older keys are
-lost for good. Here a file stays as far as its entries agree with each other, and every key behind them, or in a hole
+lost for good. Here a file stays as far as its entries agree with each other, and every key after them, or in a hole
 between two files, is derived from the log again (RECOVERY.md, rules 4, 11, 12).
 """
 
@@ -125,7 +125,7 @@ class IndexPlanner:
             self._put(keys)
 
     def _put(self, keys: Keys) -> None:
-        """Have those keys put that lie behind the index's end."""
+        """Have those keys put that lie after the index's end."""
         if len(keys):
             if int(keys.physical_offset[0]) < self._resume:
                 keys = keys.taken(keys.physical_offset >= self._resume)
@@ -145,11 +145,11 @@ class IndexPlanner:
                 yield from (keys for _, keys in event.derived())
 
     def plan(self, log_end: int, lost: Intervals) -> IndexPlan:
-        """The plan, now that the log's end (physical) is known.
+        """The plan, now that the log end (physical) is known.
 
         Args:
             log_end: where the log ends after the repair.
-            lost: stretches of the log (physical) without sound records, and those that were bridged.
+            lost: ranges of the log (physical) without sound records, and those that were bridged.
         """
         if not self._enabled:
             stay = tuple(f.name for f in self._files.index if f.whole)
@@ -163,7 +163,7 @@ class IndexPlanner:
         inserts = tuple(self._fill_holes())
         self._drop_empty()
         resume = self._where_to_resume()
-        if resume < self._resume:  # what goes may have stood behind a hole
+        if resume < self._resume:  # what goes may have stood after a hole
             self._resume = resume
             self._tail.close()
             self._tail = KeySpool()
@@ -207,7 +207,7 @@ class IndexPlanner:
         return max([self._log_min, *(kept.end for kept in self._kept if kept.keep)])
 
     def _cut(self, log_end: int) -> None:
-        """Take the entries away that point behind the log's end (rule 12)."""
+        """Take the entries away that point after the log end (rule 12)."""
         for kept in list(self._kept):
             if not kept.keep or kept.end < log_end:
                 continue
@@ -238,7 +238,7 @@ class IndexPlanner:
     def _fill_holes(self) -> Iterator[Insert]:
         """Keys between two files, or before the first one, that no file has.
 
-        Where names leave no room for as many files as they take, all that comes behind is put again.
+        Where names leave no room for as many files as they take, all that comes after is put again.
         """
         full = [kept for kept in self._kept if kept.keep]
         end = self._log_min - 1
@@ -262,9 +262,9 @@ class IndexPlanner:
                 known = file.entries_at_end()
 
     def _keys_between(self, end: int, known: int, kept: KeptIndexFile) -> KeySpool:
-        """Keys behind the record at `end` (of which `known` are there) up to where `kept` begins.
+        """Keys after the record at `end` (of which `known` are there) up to where `kept` begins.
 
-        All of the stretch is read: nothing else tells that its messages have no keys. In a sound index that is a
+        All of the range is read: nothing else tells that its messages have no keys. In a sound index that is a
         record or two, but where a topic without keys was written for long.
         """
         import numpy as np

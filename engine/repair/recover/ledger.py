@@ -29,8 +29,8 @@ Span = tuple[int, int]
 class QueueLedger:
     """What becomes of one queue's offsets: spans [start, end) of queue offsets.
 
-    `gone`: rows behind the new maximum that go. `repeated`: rows whose messages are lost, which show their neighbour's
-    message, so that no later offset moves. `rebuilt`: rows that get their message back. `behind`: sound records
+    `gone`: units after the new maximum, cut. `repeated`: units whose messages are lost, which show an adjacent
+    message, so that no later offset moves. `rebuilt`: units that get their message back. `behind`: sound records
     (count, bytes) that go with the end of the log.
     """
 

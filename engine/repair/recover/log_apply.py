@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def take_blank_away(disk: Disk, plan: RecoverPlan) -> None:
-    """A blank at the log's end: puts go on there. Nothing is saved of it, as every blank is the same."""
+    """A blank at the log end: puts continue there. Nothing is saved of it, as every blank is the same."""
     if plan.log.blank is None:
         return
     path, at = plan.log.blank
@@ -61,7 +61,7 @@ class LogApplier:
             path, start = bridge.segment.path, bridge.segment.offset
             for patch in bridge.patches:
                 low, high = patch.zeros
-                if low < high:  # first: once the blank record is there, no recovery looks behind it
+                if low < high:  # first: once the blank record is there, no recovery looks after it
                     self._disk.step("recover.bridge-zeros")
                     zero_range(self._disk, path, low - start, high - low)
             file = self._disk.open_raw(path, writable=True)
@@ -75,7 +75,7 @@ class LogApplier:
                 file.close()
 
     def _mend(self) -> None:
-        """Write a record's own place into its physicalOffset (rule 3), and its row's into queueId and queueOffset."""
+        """Write a record's own place into its physicalOffset (rule 3), and its unit's into queueId and queueOffset."""
         log = self._plan.log
         for offset in log.mends:
             self._write_field(offset, POSITION_PHYSICAL_OFFSET, offset, LONG_SIZE)

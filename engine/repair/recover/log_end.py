@@ -1,7 +1,7 @@
-"""Where the log ends, and what stands in the way: from which segment recovery reads, and a torn tail told from damage.
+"""Where the log ends, and what prevents that: from which segment recovery reads, what is a torn tail, what is damage.
 
 Source of the starting segment: CommitLog#recoverNormally (third last file), CommitLog#isMappedFileMatchedRecover.
-A break is a torn tail when no sound record lies behind it up to the end of the last segment; else it is damage in the
+A break is a torn tail when no sound record lies after it up to the end of the last segment; else it is damage in the
 middle, and the operator has to choose (RECOVERY.md, "Damage in the log").
 """
 
@@ -52,8 +52,8 @@ class DamagedRange:
 class LogEnd:
     """What reading the log to its end found.
 
-    `end`: physical offset behind the last record that stays. `behind`: sound records and bytes by queue that lie behind
-    a break and don't stay. `gaps`: missing segments that the log goes on behind. `stale`: whole records behind the end
+    `end`: physical offset after the last record that stays. `behind`: sound records and bytes by queue that lie after
+    a break and don't stay. `gaps`: missing segments that the log continues after. `stale`: whole records after the end
     that are none of the log's.
     `closed`: a blank record closes the last file there, whose next one could not be made (a full disk).
     """
@@ -71,7 +71,7 @@ class LogEnd:
 
     @property
     def records_behind(self) -> int:
-        """Messages that lie behind the break: records that a queue gets, not those that are prepared or rolled back."""
+        """Messages that lie after the break: records that a queue gets, not those that are prepared or rolled back."""
         return sum(records for records, _ in self.behind.values())
 
 
@@ -102,7 +102,7 @@ def read_to_end(
     """Read the log from `start` on, feeding every sound record that stays, with what it derives to.
 
     With `cut` the log ends at the first damage; without it, too, but `records_behind` tells that it must not. It ends
-    where a stale tail begins, as `stale` judges. `is_shifted`: whether records behind a damage in its segment lie off
+    where a stale tail begins, as `stale` judges. `is_shifted`: whether records after a damage in its segment lie off
     their place.
     """
     log_end = LogEnd(start.offset)
@@ -143,7 +143,7 @@ def read_to_end(
 def read_until(files: StoreFiles, reading: PlannedReading, start: Segment, to: int, *, feed: Feed) -> LogEnd:
     """Read the log from `start` up to the physical offset `to`, where it is to end, feeding every sound record before.
 
-    What lies behind `to` is counted (`behind`). Damage before it ends the reading: it is in `damage` then.
+    What lies after `to` is counted (`behind`). Damage before it ends the reading: it is in `damage` then.
 
     Raises:
         Refused: `to` lies in the middle of a record; its two ends are named. InvalidArgument: the log ends before `to`.
@@ -181,7 +181,7 @@ def read_until(files: StoreFiles, reading: PlannedReading, start: Segment, to: i
 
 
 def _reached(event: RecordBatch | Remembered, contiguous: set[int]) -> tuple[int, int]:
-    """Physical offset behind the last record (or its file's blank, where the log goes on), and its store time (ms)."""
+    """Physical offset after the last record (or its file's blank, where the log continues), and its store time (ms)."""
     if isinstance(event, RecordBatch):
         return event.end, event.last_store_timestamp
     return event.end if event.end in contiguous else sum(event.last), event.last_store_timestamp
@@ -252,7 +252,7 @@ def _judge(
     gap: Gap | None,
     cut: bool,
 ) -> None:
-    """A break at `damage`: the torn tail, or damage with sound records behind it.
+    """A break at `damage`: the torn tail, or damage with sound records after it.
 
     What the system can't read is never taken for a torn tail: nobody knows what is there.
     """
@@ -283,7 +283,7 @@ def _judge(
 
 
 def _breaks(scanner: Scanner, damage: Damage) -> Iterator[Event]:
-    """Everything from the first break on; the empty rest behind the last record is no damage."""
+    """Everything from the first break on; the empty rest after the last record is no damage."""
     held: list[Event] = []
     for event in scanner.scan(damage.offset, resume=True):
         if isinstance(event, RecordBatch):

@@ -1,4 +1,4 @@
-"""What lies behind the log's end: segments that go, bytes that become zero, the blank record that may stay."""
+"""What lies after the log end: segments that go, bytes that become zero, the blank record that may stay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PIECE = 1 << 20
 
 
 class LogTail(NamedTuple):
-    """What goes behind the end. `removed`, `zeroed`, `blank` and `bytes_cut` are LogPlan's."""
+    """What goes after the end. `removed`, `zeroed`, `blank` and `bytes_cut` are LogPlan's."""
 
     removed: tuple[str, ...]
     zeroed: tuple[str, int, int] | None
@@ -27,7 +27,7 @@ class LogTail(NamedTuple):
 def tail_of(files: StoreFiles, log: ClosedLog, end: LogEnd) -> LogTail:
     """The tail of a log that has to end there.
 
-    A segment that starts just at the end stays: the log goes on there (MappedFileQueue#truncateDirtyFiles).
+    A segment that starts just at the end stays: the log continues there (MappedFileQueue#truncateDirtyFiles).
     """
     log_min = files.log[0].offset if files.log else 0
     removed = [one for one in files.log if one.offset > end.end and one.offset != log_min]
@@ -49,7 +49,7 @@ def tail_of(files: StoreFiles, log: ClosedLog, end: LogEnd) -> LogTail:
 
 
 def _last_written(log: ClosedLog, segment: Segment, start: int) -> int | None:
-    """Physical offset behind the last byte that isn't zero in [start, segment end); None when all are."""
+    """Physical offset after the last byte that isn't zero in [start, segment end); None when all are."""
     last: int | None = None
     zeros = bytes(_PIECE)
     for data_start, data_end in log.data_ranges(segment, start) if start < segment.end else ():

@@ -37,7 +37,7 @@ class Marks:
             self.mark(SAFETY_MS if trap is not None else 0, abort=trap is not None, indexed=indexed)
 
     def mark(self, ahead_ms: int, *, abort: bool, indexed: int = 0) -> None:
-        """The checkpoint at the newest message, and so much behind it; then the abort file, or none."""
+        """The checkpoint at the newest message, and so much after it; then the abort file, or none."""
         disk, files = self._disk, self._files
         emptied = self._plan.to is not None and self._plan.to == self._plan.log.min_offset
         newest = self._plan.log.end.last_store_timestamp or (0 if emptied else files.checkpoint.physic_msg_timestamp)
@@ -59,7 +59,7 @@ class Marks:
             mark.remove()
 
     def _newest_indexed(self, index_files: tuple[str, ...]) -> int:
-        """The newest store time (ms) that an index file holds, 0 without one: a clock may have gone back behind it.
+        """The newest store time (ms) that an index file holds, 0 without one: a clock may have gone back after it.
 
         A broker that was not closed takes files newer than the checkpoint for torn (IndexService#load deletes them).
         """

@@ -1,4 +1,4 @@
-"""What a long recovery remembers of the log, so that one that was killed goes on where it was (RECOVERY.md, rule 7).
+"""What a long recovery remembers of the log, so that the next run resumes where it was killed (RECOVERY.md, rule 7).
 
 Of each segment that was read whole (sound records at their own places, closed by the next segment's begin), the units
 and keys that it derives to are kept below `<store>/recover.progress/`. The next planning takes them from there instead
@@ -87,7 +87,7 @@ class ScanCheckpoint:
         disk: how files are reached.
         files: the store.
         writing: whether the store may be written to (its lock is held); else what is there is only used.
-        time_box_ms: stop behind the segment in which so much time is over (ms).
+        time_box_ms: stop after the segment in which so much time is over (ms).
         least: bytes of log from which on segments are written down.
     """
 
@@ -134,7 +134,7 @@ class ScanCheckpoint:
         Without `derive`, batches are derived only where they are written down.
 
         Raises:
-            TimeIsUp: behind a segment that was read and written down.
+            TimeIsUp: after a segment that was read and written down.
         """
         expected: int | None = None
         for segment in self._files.log:
@@ -282,7 +282,7 @@ class _Writing:
         self.blank = 0
 
     def add(self, batch: RecordBatch, derived: Derived, numbers: QueueNumbers) -> None:
-        """Take a batch. A record that is to be mended, or one that was stored before the one in front of it (a stale
+        """Take a batch. A record that is to be mended, or one that was stored earlier than the one before it (a stale
         tail may begin there), must be seen again: its segment is not remembered.
         """
         import numpy as np

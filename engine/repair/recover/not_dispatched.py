@@ -60,7 +60,7 @@ def _state(queue: QueuePlan) -> QueueState:
 
 
 def _only_appends(queue: QueuePlan) -> bool:
-    """Whether the queue only lacks rows at its end."""
+    """Whether the queue only lacks units at its end."""
     start, end = queue.pre_blanks
     return (
         not queue.units_filled

@@ -57,7 +57,7 @@ class Noticed:
         self.newest = max(self.newest, segment.last_store_timestamp)
 
     def is_in_time(self, offset: int) -> bool:
-        """Whether a record was stored when the one in front of it, which was read, had been: else it may be stale."""
+        """Whether a record was stored when the one before it, which was read, had been: else it may be stale."""
         if offset == self.files.log[0].offset:
             return True
         at = bisect.bisect_right(self._batches, (offset, LONG_MAX)) - 1

@@ -52,7 +52,7 @@ def recover_for_open(
         tell: gets what was planned, once it was carried out, and where what went was saved (None: nowhere).
 
     Returns:
-        what the store's parts start from, and its settings with what its files told.
+        what the store's parts start from, and its settings with what its files show.
 
     Raises:
         Refused: data would be lost, or `policy` does not allow what is needed. CannotMend, StorageError. DiskFull,

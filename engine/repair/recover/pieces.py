@@ -146,7 +146,7 @@ def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
 
 
 def _ext_pieces(disk: Disk, plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
-    """The extension's last files: new units go behind the old ones."""
+    """The extension's last files: new units go after the old ones."""
     base = os.path.join(plan.files.root, names.CONSUMEQUEUE_EXT)
     directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
     files = [e for e in (disk.scandir(directory) if disk.is_dir(directory) else ()) if e.is_file]
@@ -155,7 +155,7 @@ def _ext_pieces(disk: Disk, plan: RecoverPlan, queue: QueuePlan) -> Iterator[Pie
 
 
 def _files_of(span: tuple[int, int], file_size: int) -> range:
-    """Offsets of the queue files that rows [start, end) lie in."""
+    """Offsets of the queue files that units [start, end) lie in."""
     start, end = span[0] * UNIT_SIZE, span[1] * UNIT_SIZE
     return range(start - start % file_size, end, file_size)
 

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 class LogPlan:
     """What happens to the commit log. Physical offsets; lengths in bytes.
 
-    `tail`: file, position and length of what is made zero behind the end. `removed`: segments behind the end.
+    `tail`: file, position and length of what is made zero after the end. `removed`: segments after the end.
     `mends`: records whose own physicalOffset is wrong and gets mended; `requeued`: the same of queueId and queueOffset.
-    `blank`: file and position of a blank record at the log's end, which only a start takes away, as puts go on there.
-    `bridges`: damaged stretches that get inert content, as sound records lie behind them. `shifts`: records off their
+    `blank`: file and position of a blank record at the log end, which only a start takes away, as puts continue there.
+    `bridges`: damaged ranges that get inert content, as sound records lie after them. `shifts`: records off their
     place in their segment, which go back. `taken`: records that are written over damage out of a copy of the segment.
     `read_from`: from there on every record was read; before it only where the queues' units leave holes.
     """
@@ -59,8 +59,8 @@ class RecoverPlan:
     """The whole plan.
 
     `refusal`: the error that applying it raises, when data would be lost that nobody gave up. `problems`: what the
-    operator should know, one sentence each. `accepted`: lost stretches (physical offset, length) before the log's end
-    that `cut` goes on behind. `trap`: damage that stays in the log and that a normal start would cut at. `to`: the end
+    operator should know, one sentence each. `accepted`: lost ranges (physical offset, length) before the log end
+    that `cut` continues after. `trap`: damage that stays in the log and that a normal start would cut at. `to`: the end
     of the log (physical) that was asked for; `ext`: what goes of the extension files then. `layout`: which files of the
     log get another name or length; all else is planned over the log as it will be then. `config_broken`: files of
     config/ that a broker can't read stay (engine.inspect.check.config_start). `checkpoint_ahead`: it is later than

@@ -1,4 +1,4 @@
-"""The rows that the plan of a recovery writes."""
+"""The units that the plan of a recovery writes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class PlannedRows:
-    """The rows that a plan writes: settled ones (row_dtype()), and fresh ones beside them."""
+    """The units that a plan writes: settled ones (row_dtype()), and fresh ones beside them."""
 
     def __init__(self, settled: Spool, fresh: FreshRows | None) -> None:
         self.settled = settled
         self._fresh = fresh
 
     def runs(self) -> Iterator[NDArray[np.void]]:
-        """The settled rows in the parts that are written at once: of one queue, one queue offset behind the other."""
+        """The settled units in the parts that are written at once: of one queue, one queue offset after the other."""
         import numpy as np
 
         for chunk in self.settled.chunks():
@@ -34,11 +34,11 @@ class PlannedRows:
             yield from (run for run in np.split(ordered, bounds) if len(run))
 
     def fresh_of(self, number: int) -> Iterator[tuple[int, memoryview]]:
-        """(first queue offset, consume queue units): the fresh rows of a queue, in their order."""
+        """(first queue offset, consume queue units): the fresh units of a queue, in their order."""
         return self._fresh.rows_of(number) if self._fresh is not None else iter(())
 
     def chunks(self) -> Iterator[NDArray[np.void]]:
-        """All rows, as row_dtype(); those of one queue in log order."""
+        """All units, as row_dtype(); those of one queue in log order."""
         import numpy as np
 
         yield from self.settled.chunks()

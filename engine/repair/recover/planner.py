@@ -93,7 +93,7 @@ class Planner:
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         # Units of light queues are judged as such, also where nobody said that the broker has them.
         self._judging = Deriver(replace(DeriveRules.of(config), multi_dispatch=True, lmq=True), self._numbers)
-        # With the extension a row is more than its unit.
+        # With the extension more than the unit is written.
         self._fresh = None if config.enable_consume_queue_ext else FreshRows()
         self._comparer = QueueComparer(
             disk, files.queues, self._numbers, config.mapped_file_size_consume_queue, fresh=self._fresh
@@ -116,7 +116,7 @@ class Planner:
         return offset_behind_time(self._log, self._scanner, timestamp)
 
     def plan(self, mode: Mode, to: int | None = None) -> RecoverPlan:
-        """Read and compare all that there is to be: the plan. `to`: the log's end (physical), where it is given.
+        """Read and compare all that there is to be: the plan. `to`: the log end (physical), where it is given.
 
         The log is compared from where a normal start of the recovered store begins, if that is before the start.
         """
@@ -318,7 +318,7 @@ class Planner:
         return (*strays, *self._layout.aside)
 
     def _empty_ones(self, queues: tuple[QueuePlan, ...]) -> list[OddFile]:
-        """Files of queues that begin behind them; and where the log is gone, those without a unit."""
+        """Files of queues that begin after them; and where the log is gone, those without a unit."""
         empty = [(file, AHEAD) for queue in queues for file in queue.ahead]
         if not self._files.log:
             idle = {queue.queue for queue in queues if not queue.changed}

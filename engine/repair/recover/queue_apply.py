@@ -1,4 +1,4 @@
-"""A plan's changes of queues and their extension: rows that are written, filled or cleared, files that go."""
+"""A plan's changes of queues and their extension: units that are written, filled or cleared, files that go."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class QueueApplier:
             writer.write(int(run["queue_offset"][0]), units.tobytes())
 
     def _extend(self, queue: QueuePlan, run: NDArray[np.void]) -> list[int]:
-        """Write an extension unit for each row: the addresses (or the tags codes, where the files can take no more)."""
+        """Write an extension unit for each unit: the addresses (or the tags codes, where the files take no more)."""
         config = self._files.config
         base = os.path.join(self._files.root, names.CONSUMEQUEUE_EXT)
         ext = ConsumeQueueExt(self._disk, base, queue.queue, config.mapped_file_size_consume_queue_ext)
@@ -92,7 +92,7 @@ class QueueApplier:
         return [code if address is None else address for address, code in zip(addresses, codes, strict=True)]
 
     def _finish(self, queue: QueuePlan, writer: QueueWriter) -> None:
-        """Pre-blank rows, filled rows, nothing behind the end."""
+        """Pre-blank units, filled units, nothing after the end."""
         start, end = queue.pre_blanks
         if start < end:
             writer.write(start, PRE_BLANK.encode() * (end - start))

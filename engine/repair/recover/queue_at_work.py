@@ -1,4 +1,4 @@
-"""One queue while `Settler` settles it, and the small tools for sets and tables of rows that it takes."""
+"""One queue while `Settler` settles it, and the small tools for sets and tables of units that it takes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class QueueAtWork:
     """One queue while it is settled."""
 
     account: QueueAccount
-    known: Intervals  # rows that stay, and rows that will be written
+    known: Intervals  # units that stay, and units that will be written
     restarts: list[tuple[int, int]] = field(default_factory=list)  # where (physical) offsets begin anew, and at which
-    elsewhere: set[int] = field(default_factory=set)  # pending records (physical offsets) that other rows hold
+    elsewhere: set[int] = field(default_factory=set)  # pending records (physical offsets) that other units hold
     written: Intervals = field(default_factory=Intervals)
-    lost: Intervals = field(default_factory=Intervals)  # rows on disk whose message was in a bridged stretch
-    last: int | None = None  # queue offset of the last row settled in log order
+    lost: Intervals = field(default_factory=Intervals)  # units on disk whose message was in a bridged range
+    last: int | None = None  # queue offset of the last unit settled in log order
     last_physical_end: int = -1
-    first_place: int = 0  # physical offset of the first record that gets a row
+    first_place: int = 0  # physical offset of the first record that gets a unit
     renumbered: list[Renumbered] = field(default_factory=list)
-    top: tuple[int, int] = (0, -1)  # behind the highest row written, and behind its record
+    top: tuple[int, int] = (0, -1)  # after the highest unit written, and after its record
     table: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None = None
 
 
@@ -43,7 +43,7 @@ def runs(group: NDArray[np.void]) -> Iterator[NDArray[np.void]]:
 
 
 def table_of(account: QueueAccount) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows that stay: queue offsets, physical offsets, sizes; by physical offset."""
+    """Units that stay: queue offsets, physical offsets, sizes; by physical offset."""
     import numpy as np
 
     assert account.rows is not None

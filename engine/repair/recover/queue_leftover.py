@@ -1,22 +1,22 @@
-"""Rows that no record of their queue vouches for: which of them stay, and which give way.
+"""Units that no record of their queue vouches for: which of them stay, and which give way.
 
-A row names a record (its physical offset and size); the record names a queue and a queue offset. Both agree for every
-row that was accounted for. For the others the rule is (RECOVERY.md, "When record and unit disagree"):
+A unit names a record (its physical offset and size); the record names a queue and a queue offset. Both agree for every
+unit that was accounted for. For the others the rule is (RECOVERY.md, "When record and unit disagree"):
 
-1. A record of the log claims the row's place, and fits in there by its own place in the log: the row gives way.
-2. The row points at what has expired (in front of every message that is there) or is lost, at a bridge's record, or
-   repeats its neighbour (a filled gap; behind a queue's last message only as many rows as may have been lost there): it
+1. A record of the log claims the unit's place, and lies between its adjacent records in the log: the unit gives way.
+2. The unit points at what has expired (before every message that is there) or is lost, at a bridge's record, or
+   repeats an adjacent unit (a filled gap; after a queue's last message only as many as may have been lost there): it
    stays, unless it is misplaced (queue_misplaced.py).
-3. No sound record of the row's size is where it points: it gives way.
-4. The record has its own row, at the place that it names: this one is a copy, and gives way.
-5. The place that the record names is a hole in its queue: a record before it and one behind are there. The record goes
-   there, the row gives way.
-6. The rows beside it are right, and the record lies between theirs; or it is a single row, and the queue can't have, or
-   has not reached, the queue offset that its record names: the record's header is damaged, where no CRC tells. The row
+3. No sound record of the unit's size is where it points: it gives way.
+4. The record has its own unit, at the place that it names: this one is a copy, and gives way.
+5. The place that the record names is a hole in its queue: a record before it and one after are there. The record goes
+   there, the unit gives way.
+6. The units beside it are right, and the record lies between theirs; or it is alone, and the queue can't have, or
+   has not reached, the queue offset that its record names: the record's header is damaged, where no CRC tells. The unit
    stays, and the record gets no other.
-7. Else the header counts, and the row gives way.
+7. Else the header counts, and the unit gives way.
 
-Memory is bounded: rows are read in pieces, records that wait for a row come from their spool, queue by queue.
+Memory is bounded: units are read in pieces, records that wait for a unit come from their spool, queue by queue.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from engine.repair.recover.queue_plan import LostRows
 
 FEW = 8
-"""So many rows next to each other whose records name other places are no flipped bits any more."""
+"""So many units next to each other whose records name other places are no flipped bits any more."""
 MOST_CLAIMS = 1 << 22
-"""Records waiting for a row that are held in memory together, 16 bytes each."""
+"""Records waiting for a unit that are held in memory together, 16 bytes each."""
 _KEY_BITS = 40
 """Queue offsets below 2^40 are looked up by one number with their queue's."""
 
@@ -54,7 +54,7 @@ UnitsAt: TypeAlias = "Callable[[int], tuple[int, list[tuple[int, int]]] | None]"
 class LogAfter:
     """The log after the repair, as queues are held against it: physical offsets of its first byte and of its end.
 
-    `lost`: stretches between the two that hold no sound record; `bridged`: other such, over which the repair writes.
+    `lost`: ranges between the two that hold no sound record; `bridged`: other such, over which the repair writes.
     `losses`: how many messages were lost where. `units_at`: tells a record.
     """
 
@@ -67,7 +67,7 @@ class LogAfter:
 
 
 class Judged(NamedTuple):
-    """Rows of one queue that were judged: queue offsets and the physical offsets that they name, n of each."""
+    """Units of one queue that were judged: queue offsets and the physical offsets that they name, n of each."""
 
     number: int
     offsets: NDArray[np.int64]
@@ -75,7 +75,7 @@ class Judged(NamedTuple):
 
 
 class KeptRow(NamedTuple):
-    """A row that stays though its record names another place: `claimed`, as (queue number, queue offset).
+    """A unit that stays though its record names another place: `claimed`, as (queue number, queue offset).
 
     `decided`: the record is this queue offset's, as nothing else can be: its queueId or queueOffset is damaged.
     """
@@ -88,9 +88,9 @@ class KeptRow(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """Rows that point at what may be a record: columns of one length.
+    """Units that point at what may be a record: columns of one length.
 
-    `low`, `high`: where the records of the right rows before and behind lie (physical).
+    `low`, `high`: where the records of the right units before and after lie (physical).
     """
 
     number: NDArray[np.int64]
@@ -105,10 +105,10 @@ class _Open(NamedTuple):
 
 
 class Leftovers:
-    """Judges the leftover rows of all queues of a `QueueComparer`.
+    """Judges the leftover units of all queues of a `QueueComparer`.
 
     Args:
-        comparer: what was compared; rows that stay are added to its accounts.
+        comparer: what was compared; units that stay are added to its accounts.
         log: the log after the repair.
     """
 
@@ -122,9 +122,9 @@ class Leftovers:
         self._misplaced = Misplaced(comparer, log)
 
     def judge(self) -> None:
-        """Add every row that stays to its queue's account.
+        """Add every unit that stays to its queue's account.
 
-        `gone` are then the rows of bridged messages; `kept` those whose record names another place than theirs, and
+        `gone` are then the units of bridged messages; `kept` those whose record names another place than theirs, and
         that keep it all the same.
         """
         accounts = self._comparer.accounts
@@ -139,7 +139,7 @@ class Leftovers:
             self._settle(_Open(*_joined(self._open)))
 
     def is_vouched_for(self, physical: int) -> bool:
-        """Whether a row in another queue's file names this record, and has just the queue offset that it names: then
+        """Whether a unit in another queue's file names this record, and has just the queue offset that it names: then
         that is not damaged, and the file is the record's queue's.
         """
         import numpy as np
@@ -149,10 +149,10 @@ class Leftovers:
         at = int(np.searchsorted(self._vouched, physical))
         return at < len(self._vouched) and int(self._vouched[at]) == physical
 
-    # --- one queue's rows ---------------------------------------------------------------------------------------------
+    # --- one queue's units --------------------------------------------------------------------------------------------
 
     def _look(self, number: int, account: QueueAccount, claims: NDArray[np.int64] | None) -> None:
-        """Judge what the rows of one queue tell; `claims`: int64[n, 2], queue and physical offset of its records."""
+        """Judge what the units of one queue tell; `claims`: int64[n, 2], queue and physical offset of its records."""
         import numpy as np
 
         rows, log = account.rows, self._log
@@ -169,7 +169,7 @@ class Leftovers:
                 first, behind = claims[:, 0].searchsorted((gap_start, gap_end))
                 near = claims[first:behind]
                 claimed = near[(near[:, 1] > low) & (near[:, 1] < high), 0]
-            live = gap_end  # behind a message that is there none has expired
+            live = gap_end  # after a message that is there none has expired
             if low >= log.begin:
                 live = gap_start
             elif claimed is not None and len(claimed):
@@ -204,7 +204,7 @@ class Leftovers:
                 account.right.add_many(offsets)
 
     def _claims(self, numbers: list[int]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """The records that wait for a row, by queue: int64[n, 2], queue offset and physical offset."""
+        """The records that wait for a unit, by queue: int64[n, 2], queue offset and physical offset."""
         import numpy as np
 
         for group in self._groups(numbers):
@@ -232,7 +232,7 @@ class Leftovers:
         if group:
             yield group
 
-    # --- rows that point at records of other places -------------------------------------------------------------------
+    # --- units that point at records of other places ------------------------------------------------------------------
 
     def _settle(self, rows: _Open) -> None:
         import numpy as np
@@ -261,9 +261,9 @@ class Leftovers:
         self._keep_beside_right_ones(rows.taken(left), claimed[left])
 
     def _claimed_by(self, rows: _Open) -> NDArray[np.int64]:
-        """What the records claim that wait for a row and are pointed at: int64[n, 2], queue and offset; −1: none.
+        """What the records claim that wait for a unit and are pointed at: int64[n, 2], queue and offset; −1: none.
 
-        A record of several queues claims a place in each: a row is held against the one of its own topic.
+        A record of several queues claims a place in each: a unit is compared with the one of its own topic.
         """
         import numpy as np
 
@@ -284,7 +284,7 @@ class Leftovers:
         return claimed
 
     def _stays_without_claim(self, rows: _Open, i: int, named: list[tuple[int, int]]) -> bool:
-        """Whether a row stays whose record waits for none, and names other places: none of them is its own row's."""
+        """Whether a unit stays whose record waits for none, and names other places: none of them is its own unit's."""
         accounts, place = self._comparer.accounts, int(rows.offset[i])
         own = any(number in accounts and offset in accounts[number].right for number, offset in named)
         if own or not int(rows.low[i]) <= int(rows.physical[i]) <= int(rows.high[i]):
@@ -293,8 +293,8 @@ class Leftovers:
         return not self._misplaced.lies_among_anothers(number, self._comparer.account(number), place, place)
 
     def _are_holes(self, claimed: NDArray[np.int64], rows: _Open, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which of the claimed places are free, with records before them (or at a queue's start) and behind them; or
-        have a row that can't stand there beside this one: two rows of a queue were swapped.
+        """Which of the claimed places are free, with records before them (or at a queue's start) and after them; or
+        have a unit that can't stand there beside this one: two units of a queue were swapped.
         """
         import numpy as np
 
@@ -318,7 +318,7 @@ class Leftovers:
         return holes
 
     def _is_out_of_order(self, account: QueueAccount, offset: int, other: int, place: int) -> bool:
-        """Whether the row at `offset` names a place on the wrong side of `place`, which the row at `other` names."""
+        """Whether the unit at `offset` names a place on the wrong side of `place`, which the unit at `other` names."""
         rows = account.rows
         if rows is None or not rows.first <= offset < rows.extent:
             return False
@@ -335,7 +335,7 @@ class Leftovers:
         return pending.get((number, offset))
 
     def _pending_at(self, places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
-        """Physical offsets of records that wait for one of these rows (queue number, queue offset)."""
+        """Physical offsets of records that wait for one of these units (queue number, queue offset)."""
         import numpy as np
 
         limit = 1 << _KEY_BITS
@@ -378,13 +378,13 @@ class Leftovers:
                 self.kept.append(KeptRow(*place, int(rows.physical[i]), own, decided))
 
     def _is_live(self, account: QueueAccount, at: int) -> bool:
-        """Whether a right row is of a message that has not expired: others are held against nothing, and prove none."""
+        """Whether a right unit is of a message that has not expired: others can't be compared, and prove nothing."""
         if account.rows is None or at not in account.right:
             return False
         return int(account.rows.read(at, at + 1)[0]["physical_offset"]) >= self._log.begin
 
     def _is_the_only_place(self, rows: _Open, claimed: NDArray[np.int64], group: NDArray[np.intp]) -> bool:
-        """Whether a single row's record names a queue offset that its queue can't have, or has not reached: no record
+        """Whether a single unit's record names a queue offset that its queue can't have, or has not reached: no record
         beside it is there, either.
         """
         i = int(group[0])
@@ -407,10 +407,10 @@ class Leftovers:
     def _is_decided(
         self, rows: _Open, i: int, place: tuple[int, int], claimed: tuple[int, int], *, between: bool
     ) -> bool:
-        """Whether the record of a row that stays can be no other's.
+        """Whether the record of a unit that stays can be no other's.
 
-        Queue offsets follow each other: where nothing was lost between the records of the rows beside it, one of the
-        records there is this row's, and no other names its place. At a queue's end, or where something was lost, the
+        Queue offsets follow each other: where nothing was lost between the records of the units beside it, one of the
+        records there is this unit's, and no other names its place. At a queue's end, or where something was lost, the
         place that the record names must be another's, or one that its queue has not reached.
         """
         log, comparer = self._log, self._comparer
@@ -427,7 +427,7 @@ class Leftovers:
 
 
 def _beside(account: QueueAccount, rows: QueueRows, start: int, end: int) -> tuple[int, int]:
-    """Where the records of the right rows before and behind rows [start, end) lie (physical): −1 and the largest
+    """Where the records of the right units before and after units [start, end) lie (physical): −1 and the largest
     number where there is none.
     """
     low, high = -1, LONG_MAX

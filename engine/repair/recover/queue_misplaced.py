@@ -1,7 +1,7 @@
-"""Rows that name lost places, and not as their queue would: no record tells any more, but the rows beside them do.
+"""Units that name lost places, and not as their queue would: no record tells any more, but the units beside them do.
 
-Directories and files of queues are swapped or copied by hand, rows by a fault. Where the record of a row is lost, its
-row is judged by the others: the rows of a queue ascend, and rows that were copied came together.
+Directories and files of queues are swapped or copied by hand, units by a fault. Where the record of a unit is lost, the
+unit is judged by the others: the units of a queue ascend, and units that were copied came together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Misplaced:
-    """Judges rows of the queues of a `QueueComparer`, before any of those is taken for right that only may be."""
+    """Judges units of the queues of a `QueueComparer`, before any of those is taken for right that only may be."""
 
     def __init__(self, comparer: QueueComparer, log: LogAfter) -> None:
         self._comparer = comparer
@@ -42,14 +42,14 @@ class Misplaced:
         low: int,
         high: int,
     ) -> NDArray[np.bool_]:
-        """Which rows name lost places, and not as their queue would: they lie among another queue's rows (see
+        """Which units name lost places, and not as their queue would: they lie among another queue's units (see
         `lies_among_anothers`), in a file of another place, or out of order.
 
         Args:
             number, account: the queue.
-            offsets, physical: queue offset of each row, and physical offset that it names.
+            offsets, physical: queue offset of each unit, and physical offset that it names.
             lost: which of them name a lost place.
-            low, high: where the records of the right rows before and behind lie (physical).
+            low, high: where the records of the right units before and after lie (physical).
         """
         import numpy as np
 
@@ -68,11 +68,11 @@ class Misplaced:
     def without_wrong_files(
         self, number: int, account: QueueAccount, offsets: NDArray[np.int64], some: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Those of `some` of these rows that don't lie in a file that is not this queue's there: two of its rows at
-        least, and more than agree, show records that name other places. Its rows of expired messages are as wrong. Of
+        """Those of `some` of these units that don't lie in a file that is not this queue's there: two of its units at
+        least, and more than agree, show records that name other places. Its units of expired messages are as wrong. Of
         light queues, which the settings may not tell, nothing is known yet.
 
-        To be asked before rows that can't be held against a record are added to `account.right`.
+        To be asked before units that can't be compared with a record are added to `account.right`.
         """
         import numpy as np
 
@@ -93,7 +93,7 @@ class Misplaced:
 
         agree, deny = account.right.overlap(start, end), 0
         for low, high in account.right.missing(start, end):
-            beside = [rows.read(low - 1, low), rows.read(high, high + 1)]  # rows that repeat these are of lost messages
+            beside = [rows.read(low - 1, low), rows.read(high, high + 1)]  # what repeats these is of lost messages
             repeated = [int(row["physical_offset"][0]) for row in beside]
             for piece in rows.pieces(low, high):
                 physical = real_rows(rows, *piece)[1]["physical_offset"].astype(np.int64)
@@ -103,8 +103,8 @@ class Misplaced:
         return deny > max(agree, 1)
 
     def lies_among_anothers(self, number: int, account: QueueAccount, first: int, last: int) -> bool:
-        """Whether these rows are another queue's, as those beside them are: copied together with one, or two of its
-        queue offsets, with no right row beside them. One alone may be its queue's, and its record's header damaged.
+        """Whether these units are another queue's, as those beside them are: copied together with one, or two of its
+        queue offsets, with no right unit beside them. One alone may be its queue's, and its record's header damaged.
         """
         sides = [(first - 1, first), (last + 1, last)]
         sides = [(beside, mine) for beside, mine in sides if beside not in account.right]
@@ -125,7 +125,7 @@ class Misplaced:
         return max(seen.values(), default=0) > 1
 
     def _shown_elsewhere(self, number: int, account: QueueAccount, offset: int) -> list[tuple[int, int]]:
-        """Queue numbers and offsets of the sound record that a row names, where none of them is the row's own."""
+        """Queue numbers and offsets of the sound record that a unit names, where none of them is the unit's own."""
         rows = account.rows
         assert rows is not None
         if not rows.first <= offset < rows.extent:
@@ -137,7 +137,7 @@ class Misplaced:
         return seen[1]
 
     def _is_copied(self, account: QueueAccount, offset: int, queue: int, theirs: int, step: int) -> bool:
-        """Whether the row at `step` from another queue's right row `theirs` is the one that lies here, too."""
+        """Whether the unit at `step` from another queue's right unit `theirs` is the one that lies here, too."""
         known, at = self._comparer.accounts.get(queue), theirs + step
         if known is None or known.rows is None or account.rows is None or theirs not in known.right:
             return False

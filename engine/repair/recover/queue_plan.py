@@ -1,9 +1,9 @@
-"""What becomes of one queue; and of the rows whose messages lay in a stretch of the log that is bridged.
+"""What becomes of one queue; and of the units whose messages lay in a range of the log that is bridged.
 
-The row of a lost message repeats the unit before it, so no later queue offset moves and a consumer at worst sees a
-message twice. At a queue's front it repeats the unit behind it. Not a pre-blank unit: Apache's getMessage takes that
-for a message, and skips all of the queue's in the same log file behind it. Where a queue lost every message there is
-no unit to repeat: its rows then point at an inert record, so that the next message gets the queue offset that it would
+The unit of a lost message repeats the unit before it, so no later queue offset moves and a consumer at worst sees a
+message twice. At a queue's front it repeats the unit after it. Not a pre-blank unit: Apache's getMessage takes that
+for a message, and skips all of the queue's in the same log file after it. Where a queue lost every message there is
+no unit to repeat: its units then point at an inert record, so that the next message gets the queue offset that it would
 have got, and consumers don't stand above it.
 """
 
@@ -41,15 +41,15 @@ class Requeued(NamedTuple):
 class QueuePlan:
     """What one queue becomes. Offsets are queue offsets; `max_physical_offset` is −1 for an empty queue.
 
-    `written`: rows that get the unit of their record.
+    `written`: queue offsets that get the unit of their record.
 
-    `old_extent`: behind the last row on disk that isn't zeros. `fills`: rows without a message, filled with the unit
-    before them; those of `from_behind` with the unit behind, where the one before shows a message that is missing, too.
-    `front`: rows at the queue's front whose messages are lost, filled with the unit behind them; for a queue that lost
-    all of them, with a unit for the inert record (`inert`: place and size). `pre_blanks`: rows at the front of the
+    `old_extent`: after the last unit on disk that isn't zeros. `fills`: queue offsets without a message, which get the
+    unit before them; those of `from_behind` the unit after, where the one before shows a message that is missing, too.
+    `front`: queue offsets at the front whose messages are lost, filled with the unit after them; for a queue that lost
+    all of them, with a unit for the inert record (`inert`: place and size). `pre_blanks`: units at the front of the
     first file that get the pre-blank unit. `renumbered`: records that get another queue offset than they say.
-    `units_cut`: units removed at the end that point behind the log's, the last one in front of `cut_end`.
-    `ahead`: files in front of the one in which the queue begins, with no row of its: set aside.
+    `units_cut`: units removed at the end that point after the log's, the last one before `cut_end`.
+    `ahead`: files before the one in which the queue begins, with no unit of it: set aside.
     """
 
     queue: TopicQueue
@@ -72,7 +72,7 @@ class QueuePlan:
 
     @property
     def units_filled(self) -> int:
-        """Rows that get another row's unit."""
+        """Queue offsets that get another one's unit."""
         return sum(end - start for start, end in (*self.fills, self.front))
 
     @property
@@ -83,7 +83,7 @@ class QueuePlan:
 
 
 class LostRows:
-    """The bridged stretches, as the queues see them; false where there are none.
+    """The bridged ranges, as the queues see them; false where there are none.
 
     Args:
         bridges: of this repair.
@@ -107,17 +107,17 @@ class LostRows:
     def front(
         self, lost: Intervals, whole: Intervals, first_place: int | None, least: int
     ) -> tuple[tuple[int, int], tuple[int, int] | None]:
-        """Rows before the first unit that stays whose messages are lost; what they show when no unit stays.
+        """Queue offsets before the first unit that stays whose messages are lost; what they show when no unit stays.
 
         Args:
-            lost: rows on disk that point into a bridged stretch.
-            whole: rows that have their unit, or get it.
-            first_place: of a queue without rows on disk, in a log that begins with the first message ever put: where
-                the record of its first row lies. The rows before it are lost when the bridges before it had room.
+            lost: units on disk that point into a bridged range.
+            whole: queue offsets that have their unit, or get it.
+            first_place: of a queue without units on disk, in a log that begins with the first message ever put: where
+                the record of its first unit lies. The units before it are lost when the bridges before it had room.
             least: bytes that a record of the queue takes at least.
 
         Returns:
-            the rows [start, end), and place and size of the inert record; None when the unit behind is repeated.
+            the units [start, end), and place and size of the inert record; None when the unit after is repeated.
         """
         if not whole:
             if not lost or self._inert is None:

@@ -1,4 +1,4 @@
-"""Settle what `QueueComparer` left open, queue by queue: which rows stay, which are written, where each queue ends."""
+"""Settle what `QueueComparer` left open, queue by queue: which units stay, which are written, where each queue ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from engine.repair.recover.queue_leftover import LogAfter
 
 MAX_FILL = 1 << 22
-"""Rows that one jump of queue offsets may fill; a larger one is a damaged field."""
+"""Units that one jump of queue offsets may fill; a larger one is a damaged field."""
 NAMED = 20
 """Findings of one kind that are named one by one."""
 
@@ -53,7 +53,7 @@ class Settler:
         self.writes = Spool(row_dtype())
 
     def settle(self) -> list[QueuePlan]:
-        """The plan of every queue, by topic and queue id; `writes` holds the rows to write, in log order."""
+        """The plan of every queue, by topic and queue id; `writes` holds the units to write, in log order."""
         self._judge_leftovers()
         for number, account in self._comparer.accounts.items():
             self._state(number).known = union(account.right)
@@ -73,10 +73,10 @@ class Settler:
             state = self._queues[number] = QueueAtWork(account, account.right)
         return state
 
-    # --- rows without a record --------------------------------------------------------------------------------------
+    # --- units without a record --------------------------------------------------------------------------------------
 
     def _judge_leftovers(self) -> None:
-        """Rows that no record of their queue vouches for: those that stay, those of bridged messages."""
+        """Units that no record of their queue vouches for: those that stay, those of bridged messages."""
         leftovers = self._leftovers
         leftovers.judge()
         for gone in leftovers.gone:
@@ -85,7 +85,7 @@ class Settler:
         for number, offset, physical, claimed, decided in leftovers.kept:
             if decided:
                 self.requeued.append(Requeued(physical, self._comparer.numbers[number].queue_id, offset))
-            if claimed is not None:  # the row that it has is its only one
+            if claimed is not None:  # the unit that it has is its only one
                 self._state(claimed[0]).elsewhere.add(physical)
             what = "has another queue offset" if claimed and claimed[0] == number else "is not a message of this queue"
             told[number, what] += 1
@@ -95,7 +95,7 @@ class Settler:
             if many > NAMED:
                 self.findings.append(f"{self._comparer.numbers[number]}: {many - NAMED} more: the record {what}")
 
-    # --- records without a row --------------------------------------------------------------------------------------
+    # --- records without a unit --------------------------------------------------------------------------------------
 
     def _place_all(self) -> None:
         self._find_restarts()
@@ -118,9 +118,9 @@ class Settler:
                     yield int(group["queue"][0]), group
 
     def _find_restarts(self) -> None:
-        """Where the offsets of a queue without rows begin anew: its topic was deleted and made again (or a field lies).
+        """Where the offsets of a queue without units begin anew: its topic was deleted and made again (or damaged).
 
-        Several records in a row must say so; one alone, with the queue going on behind it, is a damaged field. What was
+        Several records in a row must say so; one alone, where the queue continues, is a damaged field. What was
         there before, from that queue offset on, is no message of the queue any more: the newest life counts, as it does
         for a broker that kept its queues.
         """
@@ -141,7 +141,7 @@ class Settler:
                         tops[number] = max(top, end)
 
     def _place(self, number: int, group: NDArray[np.void]) -> None:
-        """Give the pending records of one queue their rows."""
+        """Give the pending records of one queue their units."""
         import numpy as np
 
         state = self._state(number)
@@ -210,7 +210,7 @@ class Settler:
         self.writes.add(run)
 
     def _precedes_later_rows(self, state: QueueAtWork, physical: int, end: int) -> bool:
-        """Whether rows of records behind `physical` have queue offsets from `end` on: never an older message behind."""
+        """Whether units of records after `physical` have queue offsets from `end` on: never an older message after."""
         import numpy as np
 
         if state.account.rows is None:
@@ -225,10 +225,10 @@ class Settler:
         return state.table
 
     def _expected(self, state: QueueAtWork, physical: int) -> tuple[int | None, int]:
-        """The queue offset that a record at `physical` should have: behind the nearest row before it in the log.
+        """The queue offset that a record at `physical` should have: after the nearest unit before it in the log.
 
         Returns:
-            (None, −1) when there is no such row; else the offset, and where that row's record ends (physical).
+            (None, −1) when there is no such unit; else the offset, and where that unit's record ends (physical).
         """
         import numpy as np
 
@@ -308,7 +308,7 @@ class Settler:
         )
 
     def _behind_the_log(self, rows: QueueRows, start: int) -> tuple[int, int]:
-        """Units from a queue offset on that point behind the log's end: how many, and behind the last one."""
+        """Units from a queue offset on that point after the log end: how many, and after the last one."""
         cut = last = 0
         for piece in rows.pieces(start, rows.extent):
             offsets, units = real_rows(rows, *piece)
@@ -317,21 +317,21 @@ class Settler:
         return cut, last
 
     def _ahead(self, rows: QueueRows, begin: int) -> tuple[SegmentFile, ...]:
-        """Files in front of the one in which the queue begins: no row in them is its."""
+        """Files before the one in which the queue begins: no unit in them is the queue's."""
         first = (begin - begin % self._comparer.file_rows) * UNIT_SIZE
         return tuple(file for file in rows.files if file.offset + file.size <= first)
 
     def _is_lost(self, account: QueueAccount, at: int) -> bool:
-        """Whether a row on disk shows a message that the log lacks."""
+        """Whether a unit on disk shows a message that the log lacks."""
         if account.rows is None or at not in account.right:
             return False
         return int(account.rows.read(at, at + 1)[0]["physical_offset"]) in self._log.lost
 
     def _lost_end(self, state: QueueAtWork, whole: Intervals) -> int:
-        """Queue offset behind the last lost message.
+        """Queue offset after the last lost message.
 
-        Rows of another queue's file name bridged places, too: none counts behind a row that shows a sound message, and
-        no more than the damage behind the queue's last message can have held.
+        Units of another queue's file name bridged places, too: none counts after a unit that shows a sound message, and
+        no more than the damage after the queue's last message can have held.
         """
         if not whole:
             return state.lost.end
@@ -345,7 +345,7 @@ class Settler:
         return whole.end + min(wanted, self._log.losses.most(self._max_physical(state, whole.end), wanted))
 
     def _shows_a_message(self, account: QueueAccount, start: int, end: int) -> bool:
-        """Whether one of the rows [start, end) shows a sound record."""
+        """Whether one of the units [start, end) shows a sound record."""
         if account.rows is None:
             return False
         for piece in account.rows.pieces(start, end):
@@ -357,7 +357,7 @@ class Settler:
         return False
 
     def _pre_blanks(self, rows: QueueRows | None, first: int) -> tuple[int, int]:
-        """Rows of the first file before the first unit that must be filled: a zero there ends the queue for Apache."""
+        """What of the first file must be filled before its first unit: a zero there ends the queue for Apache."""
         import numpy as np
 
         start = first - first % self._comparer.file_rows
@@ -369,7 +369,7 @@ class Settler:
         return start, first
 
     def _min_offset(self, state: QueueAtWork) -> int:
-        """First real unit at or behind the log's first byte; 0 without one (ConsumeQueue#correctMinOffset)."""
+        """First real unit at or after the log's first byte; 0 without one (ConsumeQueue#correctMinOffset)."""
         import numpy as np
 
         candidates = [state.written.start] if state.written else []

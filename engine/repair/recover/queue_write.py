@@ -1,4 +1,4 @@
-"""Writes rows into the files of a closed consume queue: places given, no matter in which order; missing files are made.
+"""Writes units into the files of a closed consume queue: at given offsets, in any order; missing files are made.
 
 Through the channel, never through a map: a mender must not meet a full disk as SIGBUS. A new file is as long as the
 setting says and sparse, as Apache's are.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class QueueWriter:
-    """Rows of one queue. A context manager.
+    """Units of one queue. A context manager.
 
     Args:
         disk: how files are reached.
@@ -43,7 +43,7 @@ class QueueWriter:
         self.close()
 
     def write(self, start: int, rows: bytes | memoryview) -> None:
-        """Write whole rows from queue offset `start` on.
+        """Write whole units from queue offset `start` on.
 
         Raises:
             DiskFull, StorageError.
@@ -58,7 +58,7 @@ class QueueWriter:
             data = data[room:]
 
     def clear(self, start: int, end: int) -> None:
-        """Make the rows [start, end) zero, in files that are there."""
+        """Make the units [start, end) zero, in files that are there."""
         for offset in range(start * UNIT_SIZE - start * UNIT_SIZE % self._file_size, end * UNIT_SIZE, self._file_size):
             if offset in self._open or self._disk.exists(self._path(offset)):
                 low = max(start * UNIT_SIZE, offset)
@@ -66,7 +66,7 @@ class QueueWriter:
                 self._file(offset).write(low - offset, bytes(high - low))
 
     def remove_from(self, end: int) -> None:
-        """Remove the files that begin at queue offset `end` or behind, last one first."""
+        """Remove the files that begin at queue offset `end` or after, last one first."""
         if self._all_made:
             return
         for entry in sorted(self._disk.scandir(self._directory), key=lambda e: e.name, reverse=True):

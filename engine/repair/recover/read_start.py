@@ -47,8 +47,8 @@ class ReadStart:
         return self._before_a_stale_tail(self._with_a_record(start))
 
     def after(self, ahead: int | None) -> int:
-        """Physical offset where a normal start of the recovered store begins. As far as can be told before the log is
-        read: files behind its end go, so that the third last is another one. `ahead`: where it is known already.
+        """Physical offset where a normal start of the recovered store begins. As far as can be known before the log is
+        read: files after its end go, so that the third last is another one. `ahead`: where it is known already.
         """
         log = self.files.log
         if ahead is not None:

@@ -3,7 +3,7 @@ same two. `plan_truncate` is a recovery whose log end is given.
 
 What it does, and where it differs from Apache's (RECOVERY.md has the rules): the log is read from where Apache would
 read it; the queues are compared with the whole log, the part before by their units alone; the index is continued from
-its last trustworthy entry. Nothing is cut that has sound records behind it unless `cut` says so; with `bridge` the
+its last trustworthy entry. Nothing is cut that has sound records after it unless `cut` says so; with `bridge` the
 same planning goes over the log as it will be (engine.repair.recover.bridge).
 """
 
@@ -58,12 +58,12 @@ def plan_recover(
         disk: how files are reached.
         store: its survey, or the settings that name it; sizes that nobody gave are inferred.
         mode: normal or abnormal; None: what the abort file says.
-        cut: end the log at the first damage even when sound records lie behind it, and go on behind missing segments.
-        bridge: read the whole log, write inert records over damage in its middle, and go on behind missing segments.
+        cut: end the log at the first damage even when sound records lie after it, and continue after missing segments.
+        bridge: read the whole log, write inert records over damage in its middle, and continue after missing segments.
         whole: read the log from its first byte, and every index file; else damage before recovery's start stays unseen.
         log_is_gone: a store without a commit log loses its queues, too.
         locked: the caller holds the store's lock: what was read of a long log is remembered below its directory.
-        time_box_ms: stop behind the segment in which so much time is over (ms); the next planning goes on there.
+        time_box_ms: stop after the segment in which so much time is over (ms); the next planning continues there.
         jobs: threads that read the log (None: one a core).
         progress: called with bytes of the log read so far and in all.
 
@@ -110,12 +110,12 @@ def plan_truncate(
         disk: how files are reached.
         store: its survey, or the settings that name it; sizes that nobody gave are inferred.
         to_offset: the log's new end (physical), a record's boundary. Or
-        to_time: ms; every record stored later goes, and what lies behind the first of them.
+        to_time: ms; every record stored later goes, and what lies after the first of them.
         whole: read the log from its first byte up to there, so that damage before the end is refused wherever it is.
         progress: called with bytes of the log read so far and in all.
 
     Raises:
-        InvalidArgument: the log doesn't reach there, or begins behind it. Refused: the middle of a record.
+        InvalidArgument: the log doesn't reach there, or begins after it. Refused: the middle of a record.
         NotAStore, CannotMend, StorageError.
     """
     files = surveyed(disk, store)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 class Choices(NamedTuple):
-    """What the operator chose. `stuck`: the first stretch that can't be bridged; `truncate`: the end is given; `whole`:
+    """What the operator chose. `stuck`: the first range that can't be bridged; `truncate`: the end is given; `whole`:
     the log is read from its first byte, and every index file as a whole; `ahead`: segments from this physical offset on
-    are compared though recovery's start is behind them, as the next start reads them.
+    are compared though recovery's start is after them, as the next start reads them.
     """
 
     cut: bool
@@ -74,10 +74,10 @@ def refusal(
         files: the store, its log as it will be.
         layout: what makes it so.
         choices: what the operator said.
-        end: where the log ends, and what stands behind it.
-        fresh: lost stretches before the log's end that nobody has accepted yet.
+        end: where the log ends, and what stands after it.
+        fresh: lost ranges before the log end that nobody has accepted yet.
         shifts: by (segment, how far off their own offset is) how many records, and where the first lies (physical).
-        units_cut: units that point behind the log's end.
+        units_cut: units that point after the log end.
     """
     stands_in_the_way = slip_in_a_path(disk, files.config) or first_error(files.odd)
     if stands_in_the_way is not None:
@@ -204,7 +204,7 @@ def _layout_refusal(files: StoreFiles, layout: Layout, choices: Choices) -> RSto
 
 
 def _bridge(files: StoreFiles, choices: Choices, records: int) -> NextStep | None:
-    """`recover --bridge`, unless that is what refuses; `records`: sound ones behind the damage."""
+    """`recover --bridge`, unless that is what refuses; `records`: sound ones after the damage."""
     if choices.bridge:
         return None
     step = next_step.step(files.config, Fix.BRIDGE)

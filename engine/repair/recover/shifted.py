@@ -1,11 +1,11 @@
 """Records that lie off their place in their own segment: bytes were inserted into its file, or taken out of it.
 
-An editor, a copy that was patched, a file system's repair: behind that place every record is whole and says where it
+An editor, a copy that was patched, a file system's repair: after that place every record is whole and says where it
 belongs. A run of them, all off by the same distance, goes back as it is (with whatever lies between), and what was
 taken out is the only damage left. Which file it is, its first records tell (layout.py); this is about one whose first
 part is where its name says.
 
-Sound enough to move: `FEW` records or more of one distance, one behind the other, whose places hold no record that is
+Sound enough to move: `FEW` records or more of one distance, one after the other, whose places hold no record that is
 at home and are claimed by no other run.
 """
 
@@ -33,7 +33,7 @@ _PIECE = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """`records` whole ones that belong at [start, end) of the log (physical), and lie `distance` bytes behind that.
+    """`records` whole ones that belong at [start, end) of the log (physical), and lie `distance` bytes after that.
 
     `segment`: theirs, as it will be. A negative distance: before it.
     """
@@ -130,9 +130,9 @@ def put_back(disk: Disk, root: str, log: ClosedLog, segment: Segment) -> None:
 
 
 def is_shifted(disk: Disk, segment: Segment, largest_message: int, start: int) -> bool:
-    """Whether records of this segment lie off their place behind the physical offset `start`.
+    """Whether records of this segment lie off their place after the physical offset `start`.
 
-    The whole file is searched once the part behind shows some: what it holds at its place is a copy there.
+    The whole file is searched once the part after shows some: what it holds at its place is a copy there.
 
     Raises:
         StorageError: the file can't be read, so nobody knows.

@@ -107,7 +107,7 @@ class _Room:
     # --- extension --------------------------------------------------------------------------------------------------
 
     def _extension(self) -> None:
-        """What goes of it, and a unit for each row that is written, in files that get blocks by steps."""
+        """What goes of it, and an extension unit for each unit that is written, in files that get blocks by steps."""
         config, base = self._plan.files.config, os.path.join(self._plan.files.root, names.CONSUMEQUEUE_EXT)
         gone: set[str] = set()
         ends: dict[str, int] = {}
@@ -144,7 +144,7 @@ class _Room:
     # --- queues -----------------------------------------------------------------------------------------------------
 
     def _queue(self, queue: QueuePlan) -> None:
-        """New files are sparse: what rows take. In a file that is there, its holes that get rows, or zeros."""
+        """New files are sparse: what units take. In a file that is there, its holes that get units, or zeros."""
         size = self._plan.files.config.mapped_file_size_consume_queue
         base = os.path.join(self._plan.files.root, names.CONSUMEQUEUE)
         directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
@@ -199,7 +199,7 @@ class _Room:
 
 
 def _parts(span: tuple[int, int], size: int) -> Iterator[tuple[int, int, int]]:
-    """Rows [start, end) by file of a queue: (offset of the file, bytes [low, high) in it)."""
+    """Units [start, end) by file of a queue: (offset of the file, bytes [low, high) in it)."""
     low, end = span[0] * UNIT_SIZE, span[1] * UNIT_SIZE
     while low < end:
         offset = low - low % size

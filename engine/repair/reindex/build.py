@@ -36,9 +36,9 @@ MAX_OPEN = 512
 
 @dataclass(slots=True)
 class BuiltQueue:
-    """One queue that was built. Offsets are queue offsets; `old_extent`: behind the last row of the old files.
+    """One queue that was built. Offsets are queue offsets; `old_extent`: after the last unit of the old files.
 
-    `filled`: offsets without a message, which repeat their neighbour; `lost`: messages that the queue didn't take.
+    `filled`: offsets without a message, which repeat an adjacent one; `lost`: messages that the queue didn't take.
     """
 
     queue: TopicQueue
@@ -63,7 +63,7 @@ class BuiltQueue:
 
 
 class QueueBuilder:
-    """Builds queues below `into`; rows of messages before the physical offset `begin` are taken over where sound."""
+    """Builds queues below `into`; units of messages before the physical offset `begin` are taken over where sound."""
 
     def __init__(self, disk: Disk, files: StoreFiles, into: str, begin: int) -> None:
         self._disk = disk
@@ -132,9 +132,9 @@ class QueueBuilder:
         return frozenset(q for q in self._built if not all(self._same(part, q) for part in parts))
 
     def _keep_end(self, built: BuiltQueue, losses: Losses) -> None:
-        """Behind a queue's last message keep the queue offsets of lost ones, or the next message would get one of them.
+        """After a queue's last message keep the queue offsets of lost ones, or the next message would get one of them.
 
-        Rows tell of lost messages that repeat the last unit, or point into what is lost: no more than can have been
+        Units tell of lost messages that repeat the last unit, or point into what is lost: no more than can have been
         lost there.
         """
         import numpy as np
@@ -193,7 +193,7 @@ class QueueBuilder:
         return opened
 
     def _take_over(self, queue: TopicQueue, first: int) -> QueueState | None:
-        """Copy the rows before `first` when all of them are units, and of messages before `begin`."""
+        """Copy what is before `first` when all of it are units, of messages before `begin`."""
         import numpy as np
 
         rows = self._old.get(queue)
@@ -236,7 +236,7 @@ class QueueBuilder:
         return True
 
     def _copy(self, files: list[tuple[str, int, int]], directory: str, end: int) -> None:
-        """Copy files (path, offset, bytes) into `directory`, zeros behind the byte `end` of the queue."""
+        """Copy files (path, offset, bytes) into `directory`, zeros after the byte `end` of the queue."""
         self._disk.mkdirs(directory)
         for path, offset, size in files:
             target = os.path.join(directory, os.path.basename(path))
@@ -272,7 +272,7 @@ class QueueBuilder:
 
 
 def _runs(units: Units) -> Iterable[range]:
-    """Places of units whose queue offsets follow each other: however a log is cut, the same rows are looked at."""
+    """Places of units whose queue offsets follow each other: however a log is cut, the same units are looked at."""
     import numpy as np
 
     cuts = (np.flatnonzero(np.diff(units.queue_offset) != 1) + 1).tolist()

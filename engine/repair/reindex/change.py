@@ -35,7 +35,7 @@ class ReindexChange(Change[ReindexPlan]):
         return with_light_queues(disk, config)
 
     def plan(self, run: ChangeRun, files: StoreFiles) -> ReindexPlan:
-        """See Change. Where the store may not be written to, it is told last that nothing would be swapped in."""
+        """See Change. Where the store may not be written to, it is reported last that nothing would be swapped in."""
         disk = run.disk
         if run.locked:
             with run.caller.progress("reading") as tick:

@@ -123,7 +123,7 @@ class IndexShare:
 
 
 def shares(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> list[IndexShare]:
-    """How `keys` keys are dealt out to index files behind those that `take_over` left in `directory`.
+    """How `keys` keys are dealt out to index files after those that `take_over` left in `directory`.
 
     Raises:
         DiskFull: there is no room for them. StorageError.

@@ -3,7 +3,7 @@
 Everything is built aside (`Builder`), compared with what is there, and only what differs is swapped in
 (`swap`). So a sound store stays as it is, to the last byte.
 
-What the log can't say any more is taken over from the old files: rows and entries of messages before the place where
+What the log can't say any more is taken over from the old files: units and entries of messages before the place where
 rebuilding begins (the log's first byte, unless another is given), where they are sound; and the filter bit maps in the
 extension, where the old unit names the same message. A queue of which the log has no message keeps its files: its next
 queue offset is known from nowhere else.
@@ -192,7 +192,7 @@ def build(
         except BaseException:
             for builder in (queues, index):
                 if builder is not None:
-                    with contextlib.suppress(RStoreError):  # what came first is to be told: a full disk, say
+                    with contextlib.suppress(RStoreError):  # what came first is to be reported: a full disk, say
                         builder.close()
             raise
     _compare(disk, plan, scope, queues, index)
@@ -200,7 +200,7 @@ def build(
 
 
 def demand_readable(disk: Disk, files: StoreFiles, scope: Scope) -> tuple[int, Segment]:
-    """As `beginning`; what keeps a log from being read as it lies there is told before any of it is read.
+    """As `beginning`; what keeps a log from being read as it lies there is reported before any of it is read.
 
     Raises:
         CannotMend: no log, or a file of it that has another name or length. RStoreError: files that nobody may move.
@@ -289,7 +289,7 @@ def _sound(
 
 
 def step_over(lost: Damage | Gap, accepted: Intervals, files: StoreFiles) -> str:
-    """What is said of a stretch that sound records lie behind, and that an earlier repair was told to go on behind.
+    """What is said of a range that sound records lie after, and that an earlier repair was allowed to continue after.
 
     Raises:
         DamageInTheMiddle: none was.

@@ -51,7 +51,7 @@ def refusal(
 ) -> RStoreError | None:
     """Why nothing is swapped into a store: it was not closed, or a repair of another kind was killed.
 
-    A recovery comes first then. Where one without options is refused, too, it is its reason that is told, with the
+    A recovery comes first then. Where one without options is refused, too, it is its reason that is reported, with the
     command that is not. For this the log is read as `recover` reads it, by `jobs` threads (None: one a core).
 
     Raises:

@@ -4,7 +4,7 @@ Rules (sources: Apache 4.9.8, the classes named):
 - A record that the log still has, or has again, at its own place is not replayed.
 - Prepared and rolled back records are left out: no consumer ever saw them (CommitLogDispatcherBuildConsumeQueue), and
   what they name are offsets of the old log.
-- A delayed message that was delivered lies in the log again behind it, in its real topic: only that copy is replayed.
+- A delayed message that was delivered lies in the log again after it, in its real topic: only that copy is replayed.
   One that was not goes to its real topic at once when it is due, else it waits again, at the shortest level that is
   not too early (ScheduleMessageService). A DELAY that a delivered copy still carries would delay it again: taken off.
 - A half message (TransactionalMessageBridge) that was settled is left out; an open one is put again, and the broker
@@ -58,7 +58,7 @@ class Skip(enum.Enum):
 class Special:
     """Places (physical) of records that were dealt with in the log itself, found by reading all that was saved.
 
-    `delivered`: delayed messages whose delivery lies behind them. `settled`: halves. `operations`: those that count,
+    `delivered`: delayed messages whose delivery lies after them. `settled`: halves. `operations`: those that count,
     with the queue offsets that they settle.
     """
 
@@ -146,7 +146,7 @@ class ReplayRules:
         topics: only these (a delayed message or a half by its real topic); None: all.
         displaced: whether displaced records are replayed.
         runs: earlier runs into the same target whose messages are not put again.
-        placed: places of records that an interrupted run has put behind what it noted.
+        placed: places of records that an interrupted run has put after what it noted.
         special: see there.
         refused: places of records that can't be put.
     """

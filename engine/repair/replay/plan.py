@@ -77,7 +77,7 @@ class ReplayPlan:
         run: as it is noted when it begins. `runs`: those before it.
         share: what is put.
         report: what is whole and what is lost in what was saved.
-        resumed: whether a killed run goes on.
+        resumed: whether a killed run is resumed.
         consumers: groups that stand above a queue's end: (group, queue, offset, the queue's end now).
         problems: what the operator should know.
         refusal: why it won't be carried out.

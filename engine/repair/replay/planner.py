@@ -117,7 +117,7 @@ def _check_state(saved: SavedRepair) -> None:
 
 
 def _starts_over(run: Run, request: ReplayRequest, target: ReplayTarget) -> bool:
-    """Whether all is to be put once more, whatever an interrupted run has put; an interrupted `again` goes on."""
+    """Whether all is to be put once more, whatever an interrupted run has put; an interrupted `again` resumes."""
     return request.again and (not run.again or target.log_start > run.end)
 
 
@@ -138,7 +138,7 @@ def _counting(runs: Sequence[Run], target: str, resumed: Run | None, *, again: b
 
 
 def _placed(disk: Disk, target: ReplayTarget, saved: SavedRepair, run: Run) -> frozenset[int]:
-    """Places of records that a killed run has put behind what it noted."""
+    """Places of records that a killed run has put after what it noted."""
     if target.log_start > run.end:
         raise Refused(
             "the start of the log was deleted after the replay was interrupted: it is unknown what it had put",

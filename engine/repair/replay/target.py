@@ -61,7 +61,7 @@ class ReplayTarget:
 
     @property
     def log_end(self) -> int:
-        """Physical offset at which its log goes on."""
+        """Physical offset at which its log continues."""
         return 0 if self.recovery is None else self.recovery.state.max_offset
 
     @property
@@ -107,7 +107,7 @@ def look_at(disk: Disk, files: StoreFiles, name: str, *, resumes: bool, made: bo
         disk: how files are reached.
         files: the store that the repair is of.
         name: of the target.
-        resumes: whether a killed replay goes on, which may have left the store open.
+        resumes: whether a killed replay is resumed, which may have left the store open.
         made: whether that one was to make it.
 
     Raises:

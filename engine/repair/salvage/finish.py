@@ -1,11 +1,11 @@
-"""The end of a repair: what it left is written down, and the killed ones that it went on from end with it.
+"""The end of a repair: what it left is written down, and the killed ones that it resumed end with it.
 
 A repair of config/ alone (`Repair.is_config`) and one of the store neither end nor join each other: the one shows
 nothing of what the other had still to do, and a broker may have committed offsets between them. A killed repair of
-config/ needs no going on, as each file is replaced in one rename: whatever repair comes next closes it (`settle`). A
+config/ needs no resuming, as each file is replaced in one rename: whatever repair comes next closes it (`settle`). A
 killed repair of the store must be ended first (`demand_none_of_store`).
 
-A killed repair of the store that a broker came behind ends before the next one changes anything (`parted`, `part`):
+A killed repair of the store after which a broker ran ends before the next one changes anything (`parted`, `part`):
 taking both back would overwrite what the broker stored.
 
 A command that changes nothing ends no repair but killed ones of its own kind that had done all (`finish_swaps`).
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def finish(disk: Disk, config: StoreConfig, *, whole: bool = True) -> None:
-    """Write what a repair of the store left, the last thing that it does; those that it went on from end with it.
+    """Write what a repair of the store left, the last thing that it does; those that it resumed end with it.
 
     `whole`: all old bytes were saved; else nobody can take it back.
     """
@@ -94,7 +94,7 @@ def killed_before_reindex(disk: Disk, config: StoreConfig) -> Refused | None:
 
 
 def begin_config(disk: Disk, config: StoreConfig) -> None:
-    """Before a repair of config/: a killed one is gone on from where nothing has changed since, else closed.
+    """Before a repair of config/: a killed one is resumed where nothing has changed since, else closed.
 
     Raises Refused: a killed repair of the store must be ended first.
     """

@@ -1,11 +1,11 @@
 """Removes what repairs saved, once nobody needs it: the room comes back, the way back is gone.
 
-A manifest stays where it still tells something: stretches of the log that were accepted or bridged (check and recovery
+A manifest stays where it still tells something: ranges of the log that were accepted or bridged (check and recovery
 ask for them), and the last repair's, so that undo can say why it does nothing. A repair that is not finished, or whose
 replay or undo is not, stays whole.
 
 Killed at any point: run again. First the mark (`pruned.json`), then the pieces, then the manifest, the mark last; of
-repairs that went on from killed ones the oldest goes first, so that none ever looks like one that was just killed.
+repairs that resumed killed ones the oldest goes first, so that none ever looks like one that was just killed.
 """
 
 from __future__ import annotations

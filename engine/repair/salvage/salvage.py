@@ -115,9 +115,9 @@ def save(
 ) -> str:
     """Copy the pieces and write the manifest, durably.
 
-    `accepted`: lost stretches of the log (physical offset, length) that the operator chose to go on behind; later
-    starts know them from here. `bridged`: stretches that get inert content. `end`: the log file, and the position in
-    it, behind which there were zeros alone and no piece lies: what is written there came since. `into`: a
+    `accepted`: lost ranges of the log (physical offset, length) that the operator chose to continue after; later
+    starts know them from here. `bridged`: ranges that get inert content. `end`: the log file, and the position in
+    it, after which there were zeros alone and no piece lies: what is written there came since. `into`: a
     directory outside of the store, which takes what is saved; salvage/ in the store then has a link to it. `making`:
     what the repair takes itself afterwards (engine.repair.recover.space_needed). `again`: words of the command that
     does the same once more, where that takes --salvage-dir.

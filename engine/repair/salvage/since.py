@@ -1,8 +1,8 @@
 """What something else than repairs has changed in a store since they began: a broker that ran, messages that came.
 
 Of a repair that was killed nobody knows how far it came: only files that it was not to touch are held against the
-listing that it made before its first change, and behind the log's end, and where it has lengthened a file of the log,
-there may be old bytes and zeros only. A repair that goes on from a killed one does so only where nothing has come
+listing that it made before its first change, and after the log end, and where it has lengthened a file of the log,
+there may be old bytes and zeros only. A repair that resumes a killed one does so only where nothing has come
 between the two: else their old bytes, restored together, would overwrite what was stored in between.
 """
 
@@ -42,7 +42,7 @@ def store_changed(path: str, offset: int | None = None) -> StoreChanged:
 def since_killed(disk: Disk, config: StoreConfig, killed: Sequence[Repair]) -> StoreChanged | None:
     """What something else has changed since the oldest of these killed repairs of the store (oldest first) began.
 
-    A piece that can't be read says nothing of what came behind the log's end: that is a change, too.
+    A piece that can't be read says nothing of what came after the log end: that is a change, too.
     """
     root = os.fspath(config.store_path_root_dir)
     if any("files" not in repair.manifest for repair in killed):  # of a version that made no listing
@@ -152,7 +152,7 @@ def _compare_untouched(root: str, chain: Sequence[Repair], before: Listing, now:
 
 
 def _demand_tail(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair, piece: dict[str, Any]) -> None:
-    """Behind the log's end a killed repair leaves old bytes and zeros: anything else are messages that came since."""
+    """After the log end a killed repair leaves old bytes and zeros: anything else are messages that came since."""
     import numpy as np
 
     path = place_now(disk, root, chain, repair, piece)
@@ -177,7 +177,7 @@ def _demand_tail(disk: Disk, root: str, chain: Sequence[Repair], repair: Repair,
 
 
 def _demand_zeros(disk: Disk, root: str, chain: Sequence[Repair], path: str, offset: int) -> None:
-    """The log ended here, in front of zeros alone, and no repair was to write behind it but its own pieces."""
+    """The log ended here, before zeros alone, and no repair was to write after it but its own pieces."""
     pieces = [piece for repair in chain for piece in repair.pieces if piece["path"] == path]
     own = sorted((int(piece["offset"]), int(piece["offset"]) + int(piece["length"])) for piece in pieces)
     place = os.path.join(root, path)

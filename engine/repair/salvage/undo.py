@@ -1,6 +1,6 @@
 """Takes the last repair back, byte for byte, from what it saved in `salvage/`.
 
-A repair that was killed is taken back together with the one that went on from it: their old bytes are restored in
+A repair that was killed is taken back together with the one that resumed it: their old bytes are restored in
 reverse order, so that the oldest win. Every step can be done twice: an undo that is killed (`undoing.json` is there
 then) is run again, and does all of it again.
 
@@ -171,7 +171,7 @@ def undo(disk: Disk, plan: UndoPlan) -> None:
 
 
 def _chain(done: list[Repair]) -> list[Repair]:
-    """The last repair, newest first with the killed ones of its kind (`Repair.is_config`) that it went on from."""
+    """The last repair, newest first with the killed ones of its kind (`Repair.is_config`) that it resumed."""
     chain: list[Repair] = []
     for repair in reversed([one for one in done if not one.undone]):
         if chain and (repair.applied is not None or repair.is_config != chain[0].is_config):
@@ -225,7 +225,7 @@ def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
 def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any], later: Container[str]) -> bool:
     """A file that is to be renamed may still have its old name, when the repair was killed before.
 
-    `later`: the files that the repairs which went on from it have changed. These hold what one of them was before.
+    `later`: the files that the repairs which resumed it have changed. These hold what one of them was before.
     """
     places = [os.path.join(repair.directory, piece["file"])]
     if piece["action"] == "rename" and not disk.exists(places[0]):
@@ -285,7 +285,7 @@ def _restore(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any]) 
         return
     match piece["action"]:
         case "relocate":
-            if piece == next(relocated(repair)):  # the first of them: those behind it have left their places, too
+            if piece == next(relocated(repair)):  # the first of them: those after it have left their places, too
                 put_back(disk, [way_of(plan.root, one) for one in relocated(repair)], repair.directory)
         case "overwrite":
             _write_back(disk, plan, repair, piece, path)

@@ -169,7 +169,7 @@ class _Reading:
                 progress(segment.end - segments[0].offset, total)
 
     def _read_file(self, segment: Segment, scanner: Scanner, log: ClosedLog) -> bool:
-        """Whether recovery goes on with the next file: a blank record was met, whatever length it claims."""
+        """Whether recovery continues with the next file: a blank record was met, whatever length it claims."""
         for event, taken in scan_ahead(scanner, segment.offset, segment.end, prepare=_take):
             if taken is not None:
                 self.end = max(self.end, taken.end)
@@ -195,7 +195,7 @@ class _Reading:
 class _Taken:
     """What recovery takes of a batch: its records up to the first of 5.x (`whole`: all of them). Offsets: physical.
 
-    `end`: behind the last of them, `dispatched`: behind the last that gets a unit; −1 without one.
+    `end`: after the last of them, `dispatched`: after the last that gets a unit; −1 without one.
     """
 
     records: int
@@ -221,10 +221,10 @@ def _take(batch: RecordBatch) -> _Taken:
 
 
 def queue_end(disk: Disk, queue: QueueFiles, file_size: int) -> tuple[int, int]:
-    """Where a recovered queue ends: behind the last unit before the first that is none (queue offset).
+    """Where a recovered queue ends: after the last unit before the first that is none (queue offset).
 
     Returns:
-        that offset, and the queue's maxPhysicOffset: behind the message of that last unit, −1 without one.
+        that offset, and the queue's maxPhysicOffset: after the message of that last unit, −1 without one.
     """
     import numpy as np
 
@@ -244,7 +244,7 @@ def queue_end(disk: Disk, queue: QueueFiles, file_size: int) -> tuple[int, int]:
 
 
 def _cut_queue_end(disk: Disk, queue: QueueFiles, log_end: int) -> int:
-    """maxPhysicOffset of a queue after its units at or behind the log's end were cut."""
+    """maxPhysicOffset of a queue after its units at or after the log end were cut."""
     import numpy as np
 
     rows = QueueRows(disk, queue)

@@ -1,6 +1,6 @@
 """`rstore plan-start`: what a 4.9.8 broker started now would do to this store, and what would be lost by it.
 
-The outcome is Apache's own (`apache_start`); the loss is counted against what is on disk: sound records behind the
+The outcome is Apache's own (`apache_start`); the loss is counted against what is on disk: sound records after the
 place where it would cut, messages that some queue would lack, keys in index files that it deletes and doesn't put
 again.
 """
@@ -112,7 +112,7 @@ class StartPlan:
 
     @property
     def refusal(self) -> RStoreError | None:
-        """The error that says that data would be lost, or is absent: a broker goes on without it."""
+        """The error that says that data would be lost, or is absent: a broker continues without it."""
         error = first_error(self.files.odd)
         if isinstance(error, DataIsAbsent):
             return error
@@ -188,7 +188,7 @@ def plan_start(
     """Compute it, without writing a byte. `conf`: the properties file that the broker is started with.
 
     Raises:
-        NotAStore. StorageError: the disk can't read what a start reads; `check` reads on behind it. NewerStore: it is
+        NotAStore. StorageError: the disk can't read what a start reads; `check` reads what follows. NewerStore: it is
         RocketMQ 5's, whose start is another.
     """
     files = survey(disk, config)
@@ -209,7 +209,7 @@ def plan_start(
 def _configured(plan: StartPlan, start: ConfigStart, conf: Sequence[str]) -> None:
     """What config/ and broker.conf do to the start. Where a table stops it, the store is never opened, and nothing of
     it changes. Most that stops it in broker.conf (delay levels, thread pools) does so when the store was recovered
-    (BrokerController#initialize), so what would be lost is told.
+    (BrokerController#initialize), so what would be lost is shown.
     """
     plan.problems += start.problems
     if plan.apache.outcome is not StartOutcome.OPENS and not start.stops:
@@ -295,7 +295,7 @@ def _measure(plan: StartPlan, log: ClosedLog) -> None:
 
 
 def _count_behind(plan: StartPlan, log: ClosedLog) -> None:
-    """Sound records that lie behind the end."""
+    """Sound records that lie after the end."""
     scanner = Scanner(log, max_message_size=plan.files.config.max_message_size)
     last = plan.apache.end
     for event in scanner.scan(plan.apache.end, resume=True):
@@ -310,7 +310,7 @@ def _count_behind(plan: StartPlan, log: ClosedLog) -> None:
 
 
 def _skipped(plan: StartPlan, log: ClosedLog) -> list[tuple[int, int]]:
-    """Stretches that dispatch leaves out: from a bad record on the rest of its file (ReputMessageService#doReput)."""
+    """Ranges that dispatch leaves out: from a bad record on the rest of its file (ReputMessageService#doReput)."""
     skipped: list[tuple[int, int]] = []
     if plan.apache.mode is Mode.ABNORMAL:
         return skipped  # recovery itself has dispatched all that it read

@@ -61,7 +61,7 @@ def plan(
     whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> TruncatePlan:
-    """Plan to end the log at `to_offset` (physical), or behind what was stored at `to_time` (ms). Writes nothing.
+    """Plan to end the log at `to_offset` (physical), or after what was stored at `to_time` (ms). Writes nothing.
 
     `store`: its survey, or the settings that name it. With `whole` the log is read from its first byte. Raises as
     `plan_truncate`.
