@@ -116,9 +116,9 @@ def lines(
             yield form.row(LogRow(DAMAGE, bad.offset, bad.length, bad.path, reason=bad.reason)), True
 
 
-def _gap(before: Split, behind: Split) -> LogRow:
+def _gap(before: Split, after: Split) -> LogRow:
     at = before.segment.end
-    return LogRow(DAMAGE, at, behind.segment.offset - at, before.segment.path, reason=MISSING_SEGMENT)
+    return LogRow(DAMAGE, at, after.segment.offset - at, before.segment.path, reason=MISSING_SEGMENT)
 
 
 def _pieces(split: Split, form: Form) -> list[Piece]:

@@ -53,7 +53,7 @@ def show_plan(
             *([("marks", _marks(plan))] if changes else []),
         ]
     )
-    _behind(output, plan)
+    _after(output, plan)
     _queue_table(output, plan)
     _list(output, "Moved to quarantine/:", [f"{_below(plan, o.path)}: {o.description}" for o in plan.set_aside])
     _list(output, "Found:", list(plan.problems))
@@ -67,7 +67,7 @@ def show_plan(
         lost = (
             plan.to is None
             and not to_bring
-            and bool(plan.log.end.records_behind or plan.log.end.gaps or plan.log.damage_before)
+            and bool(plan.log.end.records_after or plan.log.end.gaps or plan.log.damage_before)
         )
         whole = "" if plan.unread else " --whole"
         shown = f"The plan above is what --cut{whole} would do."
@@ -204,7 +204,7 @@ def _cut(plan: RecoverPlan) -> str:
     log = plan.log
     lines = []
     if log.bytes_cut:
-        lost = log.end.records_behind or log.end.stale is not None
+        lost = log.end.records_after or log.end.stale is not None
         empty, gone = "" if lost else "contain no message and ", " or removed" if log.removed else ""
         lines.append(f"{size(log.bytes_cut)} after offset {log.end.end} {empty}will be zeroed{gone}")
     if log.removed:
@@ -218,9 +218,9 @@ def _cut(plan: RecoverPlan) -> str:
     if log.end.stale is not None:
         stale = log.end.stale
         lines.append(f"{count(stale.records, 'stale record')} after the log end saved and zeroed (listed below)")
-    if log.end.records_behind:
+    if log.end.records_after:
         what = "the damage" if plan.to is None else f"offset {log.end.end}"
-        lines.append(f"{count(log.end.records_behind, 'message')} after {what} (listed below)")
+        lines.append(f"{count(log.end.records_after, 'message')} after {what} (listed below)")
     if plan.ext:
         lines.append(f"{size(sum(cut.bytes_cut for cut in plan.ext))} of {count(len(plan.ext), 'queue extension')}")
     return "\n".join(lines) or "nothing"
@@ -288,16 +288,16 @@ def _marks(plan: RecoverPlan) -> str:
     return f"{abort}the checkpoint says that everything up to the last message is on disk"
 
 
-def _behind(output: Output, plan: RecoverPlan) -> None:
-    behind = plan.log.end.behind
-    if not behind:
+def _after(output: Output, plan: RecoverPlan) -> None:
+    after = plan.log.end.after
+    if not after:
         return
     output.text()
-    records = sum(n for n, _ in behind.values())
+    records = sum(n for n, _ in after.values())
     what = "Sound messages after the damage at" if plan.to is None else "Messages to be removed, from offset"
-    output.text(f"{what} {plan.log.end.end}: {records:,} in {count(len(behind), 'queue')}")
+    output.text(f"{what} {plan.log.end.end}: {records:,} in {count(len(after), 'queue')}")
     output.text()
-    rows = sorted(behind.items(), key=lambda item: -item[1][0])
+    rows = sorted(after.items(), key=lambda item: -item[1][0])
     output.table(
         ["topic", "queue", "messages", "bytes"],
         [[short(q.topic), str(q.queue_id), f"{n:,}", size(b)] for q, (n, b) in rows[:_SHOWN]],

@@ -40,19 +40,19 @@ def show_bridge_first(
         salvage_dir: where to, None for the store's own.
         verbose: both plans as a whole.
     """
-    behind = refused.log.end.records_behind
+    after = refused.log.end.records_after
     output.text("REFUSED, nothing was changed. What --bridge would do:", style="red")
     if verbose:
         output.text()
         show_plan(output, bridged, changes=True, done=False, salvage=None, keep=keep, ledger=ledger)
         output.text()
-        output.text("Refused, because it would end the log at the damage:" if behind else "What was refused:")
+        output.text("Refused, because it would end the log at the damage:" if after else "What was refused:")
         output.text()
         show_plan(output, refused, changes=True, done=False, salvage=None, keep=keep, ledger=refused_ledger)
         return
     output.facts(_brief(bridged, ledger, keep=keep, salvage_dir=salvage_dir))
-    instead = f"--cut would remove {count(behind, 'sound message')} instead. " if behind else ""
-    output.text(f"{instead}--verbose shows {'both plans' if behind else 'the whole plan'}.")
+    instead = f"--cut would remove {count(after, 'sound message')} instead. " if after else ""
+    output.text(f"{instead}--verbose shows {'both plans' if after else 'the whole plan'}.")
 
 
 def _brief(plan: RecoverPlan, ledger: Ledger, *, keep: bool, salvage_dir: str | None) -> list[tuple[str, str]]:

@@ -89,10 +89,10 @@ def _tell(output: Output, export: Export, *, to_stdout: bool, target: str | None
         return
     say = output.text if to_stdout else output.note
     say(f"{count(export.messages, 'message')} of {count(report.sound.records, 'sound record')} exported")
-    for stretch in report.lost:
+    for lost_range in report.lost:
         output.warn(
-            f"no sound record: {size(stretch.length)} at {stretch.offset} "
-            f"({stretch.file} from byte {stretch.position} on): {stretch.reason}"
+            f"no sound record: {size(lost_range.length)} at {lost_range.offset} "
+            f"({lost_range.file} from byte {lost_range.position} on): {lost_range.reason}"
         )
     if report.displaced.records:
         output.warn(

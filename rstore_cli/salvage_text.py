@@ -21,8 +21,8 @@ _MORE = "(--json lists all)"
 
 def show_scan(output: Output, report: ScanReport) -> None:
     """What a scan found."""
-    lost = [stretch for stretch in report.lost if stretch.file is not None]
-    missing = [stretch for stretch in report.lost if stretch.file is None]
+    lost = [lost_range for lost_range in report.lost if lost_range.file is not None]
+    missing = [lost_range for lost_range in report.lost if lost_range.file is None]
     rows = [
         ("sound", f"{_tally(report.sound)}"),
         ("lost", f"{size(report.lost_bytes)} in {count(len(lost), 'range')}"),
@@ -37,16 +37,16 @@ def show_scan(output: Output, report: ScanReport) -> None:
     if report.live:
         rows.append(("note", "the store is locked by a running process: the log end was not checked"))
     output.facts(rows)
-    for stretch in report.lost[:_SHOWN]:
-        place = f"{stretch.offset} to {stretch.offset + stretch.length}, {stretch.length} bytes"
-        where = "" if stretch.file is None else f", {stretch.file} from byte {stretch.position} on"
+    for lost_range in report.lost[:_SHOWN]:
+        place = f"{lost_range.offset} to {lost_range.offset + lost_range.length}, {lost_range.length} bytes"
+        where = "" if lost_range.file is None else f", {lost_range.file} from byte {lost_range.position} on"
         output.text()
-        output.text(f"lost: {place}{where}: {stretch.reason}{' (accepted)' if stretch.accepted else ''}")
-        output.text(f"  after it: {_tally(stretch.behind)}")
-        for queue, (records, taken) in sorted(stretch.behind.queues.items())[:_SHOWN]:
+        output.text(f"lost: {place}{where}: {lost_range.reason}{' (accepted)' if lost_range.accepted else ''}")
+        output.text(f"  after it: {_tally(lost_range.after)}")
+        for queue, (records, taken) in sorted(lost_range.after.queues.items())[:_SHOWN]:
             output.text(f"    {short(queue.topic)}/{queue.queue_id}  {count(records, 'record')}, {size(taken)}")
-        if len(stretch.behind.queues) > _SHOWN:
-            output.text(f"    … and {counted(len(stretch.behind.queues) - _SHOWN, 'more queue')} {_MORE}")
+        if len(lost_range.after.queues) > _SHOWN:
+            output.text(f"    … and {counted(len(lost_range.after.queues) - _SHOWN, 'more queue')} {_MORE}")
     if len(report.lost) > _SHOWN:
         output.text(f"… and {len(report.lost) - _SHOWN} more {_MORE}")
     for path, why in report.odd:

@@ -78,8 +78,8 @@ def replication(live: dict[str, Any]) -> list[tuple[str, str]]:
     """A master's slaves, or how far a slave is; nothing for a master that has none."""
     copied = live.get("copied")
     if copied is not None:
-        behind = "" if copied["lag"] is None else f", lag {size(copied['lag'])}"
-        lines = [("slave of", f"{copied['master'] or 'no master yet'}: {copied['state']}{behind}")]
+        lag = "" if copied["lag"] is None else f", lag {size(copied['lag'])}"
+        lines = [("slave of", f"{copied['master'] or 'no master yet'}: {copied['state']}{lag}")]
         return lines + [("trouble", printable(text)) for text in [copied["error"]] if text]
     return [
         ("slave", f"{one['address']}: " + ("silent" if one["acked"] is None else f"lag {size(one['lag'])}"))
@@ -137,8 +137,9 @@ def _queues_line(status: StoreStatus) -> str:
     line += about + count(status.messages, "message", zero=True)
     if unread:
         return f"{line}; {unread} is not read"
-    if log.behind:
-        return f"{line}; {count(log.behind, 'record')} ({size(log.behind_bytes)}) of the log not dispatched yet"
+    if log.not_dispatched:
+        waiting = f"{count(log.not_dispatched, 'record')} ({size(log.not_dispatched_bytes)})"
+        return f"{line}; {waiting} of the log not dispatched yet"
     return f"{line}; queues are up to date with the log" if log.files else line
 
 
@@ -287,7 +288,7 @@ def _hours(output: Output, status: StoreStatus, hours: int) -> None:
 
 def _unread(output: Output, status: StoreStatus) -> None:
     unread = status.unread
-    behind = [g for g in unread.by_messages() if g.messages or g.unknown]
+    lagging = [g for g in unread.by_messages() if g.messages or g.unknown]
     if status.files.newer.no_config_files:
         output.text()
         where = status.files.newer.where(ROCKSDB_CONFIG)
@@ -300,10 +301,10 @@ def _unread(output: Output, status: StoreStatus) -> None:
     if not status.files.queues:
         return
     output.text()
-    if unread.source is None and not any(g.messages for g in behind):
+    if unread.source is None and not any(g.messages for g in lagging):
         output.text(f"lag unknown: {unread.name} missing or unreadable")
         return
-    if behind:
+    if lagging:
         output.table(
             ["group", "topic", "lag", "bytes", "oldest", ""],
             [
@@ -315,12 +316,12 @@ def _unread(output: Output, status: StoreStatus) -> None:
                     duration(status.now - g.oldest_timestamp) if g.oldest_timestamp else "-",
                     f"no offset for {g.unknown:,} more" if g.unknown else "",
                 ]
-                for g in behind[:SHOWN]
+                for g in lagging[:SHOWN]
             ],
             numbers=(2, 3, 4),
         )
-        _more(output, len(behind), "group")
-    done = len(unread.groups) - len(behind)
+        _more(output, len(lagging), "group")
+    done = len(unread.groups) - len(lagging)
     lines = [] if unread.source is None else [f"offsets of config/{unread.source}, written {moment(unread.written)}"]
     if done:
         lines.append(f"{count(done, 'more group/topic pair')} {'has' if done == 1 else 'have'} no backlog")

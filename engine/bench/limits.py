@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.bench.timing import Done, MeasureTask, Timer
-from engine.bench.workload import data_stretches
+from engine.bench.workload import written_ranges
 from engine.format import names
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def libraries() -> Mapping[str, Crc]:
 
 def limits(task: MeasureTask, timed: Timer) -> Done:
     """Seconds for each way, in `more`; the timer has reading alone."""
-    stretches = list(data_stretches(task.workload, task.root / names.COMMITLOG))
-    size = sum(length for _, length in stretches)
-    pieces = [(path, at, min(PIECE, length - at)) for path, length in stretches for at in range(0, length, PIECE)]
+    written = list(written_ranges(task.workload, task.root / names.COMMITLOG))
+    size = sum(length for _, length in written)
+    pieces = [(path, at, min(PIECE, length - at)) for path, length in written for at in range(0, length, PIECE)]
     more: dict[str, float] = {}
     with timed():
         _all(pieces, _sum)

@@ -162,8 +162,8 @@ def filled(text: str, measured: Mapping[str, Any]) -> str:
     """README.md's text with its tables made anew. Raises ValueError: a table has no place in it."""
     for name, lines in TABLES.items():
         front, rest = text.split(begin(name))
-        _, behind = rest.split(END, 1)
-        text = "\n".join([front + begin(name), "", *lines(measured), "", END + behind])
+        _, after = rest.split(END, 1)
+        text = "\n".join([front + begin(name), "", *lines(measured), "", END + after])
     return text
 
 

@@ -165,8 +165,8 @@ class Bench:
             with self._broker(master, place, {"brokerRole": "ASYNC_MASTER"}) as running:
                 for slave in slaves:
                     self.progress(f"copy of {master}'s log by {slave}")
-                    with self._place("slave") as behind, self._slave(slave, behind, running) as pid:
-                        results.copies.setdefault((master, slave), []).append(self._watch(behind / "store", pid))
+                    with self._place("slave") as copy, self._slave(slave, copy, running) as pid:
+                        results.copies.setdefault((master, slave), []).append(self._watch(copy / "store", pid))
 
     def _watch(self, store: Path, pid: int) -> Copy:
         """From the first record to the last. Raises StorageError: it does not come."""
@@ -196,11 +196,11 @@ class Bench:
         with (
             self._place("master") as place,
             self._broker(master, place, {"brokerRole": role}) as running,
-            contextlib.ExitStack() as behind,
+            contextlib.ExitStack() as copies,
         ):
             if slave != NONE:
-                where = behind.enter_context(self._place("slave"))
-                behind.enter_context(self._slave(slave, where, running))
+                where = copies.enter_context(self._place("slave"))
+                copies.enter_context(self._slave(slave, where, running))
                 _send_until_copied(running.address, load.topic, where / "store")
             return served.measure_one(load, self.peer, running, place, quick=self.quick)
 
@@ -225,8 +225,8 @@ class Bench:
                     raise StorageError("rstore replicate failed", path=place / "replicate.log")
             return
         settings = {"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": master.ha_address}
-        with self._broker(slave, place, settings) as behind:
-            yield behind.pid
+        with self._broker(slave, place, settings) as running_slave:
+            yield running_slave.pid
 
 
 def _seen(file: Path, end: int) -> tuple[bool, bool]:

@@ -191,7 +191,7 @@ def warm(root: Path) -> None:
     buffer = bytearray(_READ)
     for path in _files(root):
         with path.open("rb", buffering=0) as file:
-            for start, end in _stretches(file.fileno()):
+            for start, end in _data_ranges(file.fileno()):
                 file.seek(start)
                 while file.tell() < end and file.readinto(buffer):
                     pass
@@ -223,7 +223,7 @@ def _files(root: Path) -> Iterator[Path]:
             yield Path(directory, name)
 
 
-def _stretches(descriptor: int) -> Iterator[tuple[int, int]]:
+def _data_ranges(descriptor: int) -> Iterator[tuple[int, int]]:
     """Where the file has blocks: [start, end) in bytes."""
     size = os.fstat(descriptor).st_size
     at = 0

@@ -311,7 +311,7 @@ def _put_hex(out: NDArray[np.uint8], at: int, digits: int, values: NDArray[np.ui
     out[:, at : at + digits] = _HEX[values[:, None] >> shifts & np.uint64(15)]
 
 
-def data_stretches(workload: Workload, directory: Path) -> Iterator[tuple[Path, int]]:
+def written_ranges(workload: Workload, directory: Path) -> Iterator[tuple[Path, int]]:
     """The log's files in order, each with the bytes at its front that hold records."""
     size = workload.record_size
     per_segment = workload.per_segment()

@@ -44,13 +44,13 @@ class Baseline:
         other._offsets, other._sizes, other._crcs = self._offsets, self._sizes, self._crcs
         return other
 
-    def forget(self, stretches: Sequence[tuple[int, int]], cut: int | None) -> int:
+    def forget(self, ranges: Sequence[tuple[int, int]], cut: int | None) -> int:
         """Drop records that overlap a range (start, end) or end after `cut`; how many."""
         import numpy as np
 
         ends = self._offsets + self._sizes
         gone = np.zeros(len(self), bool) if cut is None else ends > cut
-        for start, end in stretches:
+        for start, end in ranges:
             gone |= (self._offsets < end) & (ends > start)
         keep = ~gone
         self._offsets, self._sizes, self._crcs = self._offsets[keep], self._sizes[keep], self._crcs[keep]

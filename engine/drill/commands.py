@@ -140,7 +140,7 @@ def _truncate(disk: Disk, config: StoreConfig, options: Options) -> Change[Trunc
         raise InvalidArgument("truncate wants one of to_record, to_offset and to_time")
     offset = options.get("to_offset")
     if "to_record" in options:
-        offset = _behind_record(disk, config, int(options["to_record"]))
+        offset = _after_record(disk, config, int(options["to_record"]))
     return TruncateChange(
         offset,
         options.get("to_time"),
@@ -150,7 +150,7 @@ def _truncate(disk: Disk, config: StoreConfig, options: Options) -> Change[Trunc
     )
 
 
-def _behind_record(disk: Disk, config: StoreConfig, count: int) -> int:
+def _after_record(disk: Disk, config: StoreConfig, count: int) -> int:
     """Physical offset after the log's first `count` records. Raises InvalidArgument when it has fewer."""
     from engine.inspect.store.survey import survey
     from engine.log.scan import RecordBatch, Scanner

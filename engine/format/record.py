@@ -156,9 +156,9 @@ def picked(*names: str) -> struct.Struct:
 def head_struct(born_v6: bool, store_v6: bool) -> struct.Struct:
     """The fixed part, totalSize … bodyLength; all from storeHost to preparedTransactionOffset as one piece of bytes."""
     born, store = hosts.host_size(born_v6), hosts.host_size(store_v6)
-    behind = _size(_FIELDS["reconsume_times"] + _FIELDS["prepared_transaction_offset"])
+    after = _size(_FIELDS["reconsume_times"] + _FIELDS["prepared_transaction_offset"])
     stored, length = _FIELDS["store_timestamp"], _FIELDS["body_length"]
-    return struct.Struct(f">{_before('born_host')}{born}s{stored}{store + behind}s{length}")
+    return struct.Struct(f">{_before('born_host')}{born}s{stored}{store + after}s{length}")
 
 
 assert head_struct(False, False).size == V4_HEAD_SIZE

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from engine.log.source import LogSource, Segment
 
 _STEP = 1 << 20
-_MOST_BEHIND_BODY = TOPIC_LENGTH_SIZE_V2 + V2_TOPIC_MAX_LENGTH + PROPERTIES_LENGTH_SIZE + PROPERTIES_MAX_LENGTH
+_MOST_AFTER_BODY = TOPIC_LENGTH_SIZE_V2 + V2_TOPIC_MAX_LENGTH + PROPERTIES_LENGTH_SIZE + PROPERTIES_MAX_LENGTH
 """Bytes of the longest topic and properties with their lengths."""
 
 
@@ -113,7 +113,7 @@ class Boundaries:
             return False  # what can't be read could be one
         if len(before) < offset - start:
             return False
-        near = reaching(before, offset - start, start, offset, segment.end, _MOST_BEHIND_BODY)
+        near = reaching(before, offset - start, start, offset, segment.end, _MOST_AFTER_BODY)
         return not any(self._reaches(segment, start, at, before, offset) for at in near)
 
     def _reaches(self, segment: Segment, start: int, at: int, before: bytes, offset: int) -> bool:
@@ -143,7 +143,7 @@ class Boundaries:
         claimed = place + total_size_at(head)
         if offset < claimed <= segment.end:
             return True
-        if place + body_end(head) + _MOST_BEHIND_BODY <= offset and len(head) == WHOLE_HEAD_SIZE:
+        if place + body_end(head) + _MOST_AFTER_BODY <= offset and len(head) == WHOLE_HEAD_SIZE:
             return False
 
         def read(wanted: int, size: int) -> Buffer:
@@ -164,7 +164,7 @@ class Boundaries:
         for event in self._scanner.scan(segment.offset, segment.end, resume=True):
             if isinstance(event, RecordBatch) and event.end > offset:
                 places = event.offsets()
-                behind = places[places.searchsorted(offset) :]
-                if len(behind):
-                    return int(behind[0])
+                after = places[places.searchsorted(offset) :]
+                if len(after):
+                    return int(after[0])
         return segment.end

@@ -1,6 +1,6 @@
 """The log of a store that is closed, or that another process writes: messages by physical offset, and where it ends.
 
-No state says where such a log ends, so it is looked for, from as far behind as something trustworthy points, and
+No state says where such a log ends, so it is looked for, from the last place that something trustworthy names, and
 only when somebody asks. Before that a message near the end counts as there when a sound record lies in its place.
 """
 
@@ -75,14 +75,14 @@ class ClosedLogReader:
         segment = self.source.segment_at(offset)
         if segment is None:
             return offset + self._file_size - offset % self._file_size
-        start, behind = self._bare
-        if start <= offset < behind:
-            return behind
+        start, after = self._bare
+        if start <= offset < after:
+            return after
         end = min(offset + _LOOK_AHEAD, segment.end)
         sound_offset = self._scanner.find_sound(offset + 1, end, claims=False)
-        behind = end if sound_offset is None else sound_offset
-        self._bare = (offset, behind)
-        return behind
+        after = end if sound_offset is None else sound_offset
+        self._bare = (offset, after)
+        return after
 
     def look_again(self) -> None:
         """A queue is opened that may point at more than was written when a damaged part was looked through."""

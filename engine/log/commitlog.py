@@ -281,7 +281,7 @@ class CommitLog:
         return file
 
     def _put(self, file: MappedFile, data: bytes | bytearray | memoryview) -> None:
-        """Append to a file with room. What a failed write left behind the end is wiped: it could look like records.
+        """Append to a file with room. What a failed write left after the end is wiped: it could look like records.
 
         Raises DiskFull, WriteFailed.
         """

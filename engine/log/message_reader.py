@@ -109,7 +109,7 @@ class MessageReader(ABC):
         return reading.record_at(self._readable_log(), physical_offset)
 
     def is_cold(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a queue's message lies so far behind the log end that it isn't in memory any more.
+        """Whether a queue's message lies so far before the log end that it isn't in memory any more.
 
         Source: #checkInDiskByConsumeOffset.
         """

@@ -39,7 +39,7 @@ _BEGINNINGS = tuple(sorted({magic[:-1] for magic in (*MAGIC_BYTES, BLANK_MAGIC_B
 """What the magics begin with; those of messages differ in their last byte alone, and only they begin so."""
 
 
-def reaching(before: bytes, end: int, place: int, offset: int, segment_end: int, behind_body: int) -> Iterator[int]:
+def reaching(before: bytes, end: int, place: int, offset: int, segment_end: int, after_body: int) -> Iterator[int]:
     """Positions of heads that may reach beyond `offset`; never leaves out one that does.
 
     Args:
@@ -48,7 +48,7 @@ def reaching(before: bytes, end: int, place: int, offset: int, segment_end: int,
         place: physical offset of its first byte.
         offset: the physical offset that is to be reached.
         segment_end: physical offset where the file ends.
-        behind_body: bytes that follow a body at most.
+        after_body: bytes that follow a body at most.
     """
     data = np.frombuffer(before, dtype=np.uint8)
     heads = np.concatenate([_heads_with_magic(data, beginning, end) for beginning in _BEGINNINGS])
@@ -65,7 +65,7 @@ def reaching(before: bytes, end: int, place: int, offset: int, segment_end: int,
     shift = V6_EXTRA * (((flags & sysflag.BORN_HOST_V6) != 0).astype(np.int64) + ((flags & sysflag.STORE_HOST_V6) != 0))
     head_end = V4_HEAD_SIZE + shift
     body_end = at + head_end + np.maximum(0, _int32(data, heads + head_end - BODY_LENGTH_BACK))
-    by_lengths = own & (body_end + behind_body > offset)
+    by_lengths = own & (body_end + after_body > offset)
     yield from heads[by_size | by_lengths].tolist()
 
 

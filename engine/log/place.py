@@ -63,8 +63,8 @@ def place_at(source: ClosedLog, offset: int, log_end: int, *, max_message_size: 
     segment = source.segment_at(offset)
     if segment is None:
         before = [one.end for one in source.segments if one.end <= offset]
-        behind = [one.offset for one in source.segments if one.offset > offset]
-        return Place(Lies.GAP, max(before), min(behind)) if before and behind else Place(Lies.NOTHING)
+        after = [one.offset for one in source.segments if one.offset > offset]
+        return Place(Lies.GAP, max(before), min(after)) if before and after else Place(Lies.NOTHING)
     path = segment.path
     start = Boundaries(source, max_message_size=max_message_size, check_crc=check_crc).before(segment, offset)
     scanner = Scanner(source, check_crc=check_crc, max_message_size=max_message_size)

@@ -119,7 +119,7 @@ class ReadLimits:
     """How much one get may give. Sizes in bytes.
 
     Attributes:
-        memory: what lies at most so far behind the log end counts as being in memory.
+        memory: what lies at most so far before the log end counts as being in memory.
         bytes_in_memory, count_in_memory, bytes_in_disk, count_in_disk: at most so much of one kind.
         correct_offsets: whether a wrong offset is answered with a better one (not on a slave, as a rule).
     """
@@ -203,7 +203,7 @@ def get_columns(
             with selected:
                 units = selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE]
                 physical, size, _ = UNIT.unpack_from(units)  # one is there, as the queue's end comes after it
-                readable = log.readable(physical, size, _stretch(units, 0, max_msgs))
+                readable = log.readable(physical, size, _log_bytes(units, 0, max_msgs))
                 answer = None if readable is None else kernel(units, *readable, log_end, max_msgs, limits)
             if answer is not None:
                 columns, seen, last = answer
@@ -214,12 +214,12 @@ def get_columns(
     return result
 
 
-def _stretch(units: memoryview, first: int, many: int) -> int:
+def _log_bytes(units: memoryview, first: int, many: int) -> int:
     """Bytes of log from the record of one unit to the end of the last that this get may give: `AT_ONCE` at most."""
     physical, size, _ = UNIT.unpack_from(units, first * UNIT_SIZE)
     last = min(first + max(many, 1), len(units) // UNIT_SIZE) - 1
-    end, behind, _ = UNIT.unpack_from(units, last * UNIT_SIZE)
-    length: int = end + behind - physical
+    end, last_size, _ = UNIT.unpack_from(units, last * UNIT_SIZE)
+    length: int = end + last_size - physical
     return length if 0 < length <= AT_ONCE else min(max(size * many, 0), AT_ONCE)
 
 
@@ -269,7 +269,7 @@ def _collect(
                 status = GetMessageStatus.NO_MATCHED_MESSAGE
             continue
         if not base <= physical <= end - size or size < 0:
-            readable = log.readable(physical, size, _stretch(units, seen, max_msgs - count))
+            readable = log.readable(physical, size, _log_bytes(units, seen, max_msgs - count))
             if readable is None and (record := log.read_at(physical, size)) is not None:
                 readable = physical, record
             base, data = readable or (0, memoryview(b""))
@@ -330,7 +330,7 @@ def look_message(log: LogReader, offset: int) -> StoredMessage | None:
 
 
 def is_cold(log_end: int, queue: QueueReader, offset: int, limits: ReadLimits) -> bool:
-    """Whether the message at a queue offset lies too far behind the log end to be in memory; no for none there."""
+    """Whether the message at a queue offset lies too far before the log end to be in memory; no for none there."""
     selected = queue.select(offset, 1) if queue.min_offset <= offset < queue.max_offset else None
     if selected is None:
         return False

@@ -198,7 +198,7 @@ class Scanner:
                 return sound_offset
         return None
 
-    def find_sound_behind(self, damage: Damage) -> int | None:
+    def find_sound_after(self, damage: Damage) -> int | None:
         """As `find_sound`, after damage that the chain of records has met."""
         end = damage.segment.end
         sound_offset = self._end_of_damage(damage.segment, damage.offset, end, damage.reason)
@@ -267,12 +267,12 @@ class Scanner:
 
     def _end_of_damage(self, segment: Segment, at: int, until: int, reason: Reason) -> int:
         """Where the damage ends that the chain of records has come to: at a sound record, or at `until`."""
-        behind = at
-        while reason is not Reason.UNREADABLE and (claimed := self._claims.end_at_chain(segment, behind)) is not None:
+        after = at
+        while reason is not Reason.UNREADABLE and (claimed := self._claims.end_at_chain(segment, after)) is not None:
             if claimed >= until or self._sound_size(segment, claimed) > 0:
                 return claimed
-            behind = claimed
-        sound_offset = self._find_in_segment(segment, behind + (behind == at), until)
+            after = claimed
+        sound_offset = self._find_in_segment(segment, after + (after == at), until)
         return until if sound_offset is None else sound_offset
 
     def _walk(self, at: int, buffer: memoryview, room: int, limit: int) -> tuple[RecordBatch | None, Stop]:
@@ -327,7 +327,7 @@ class Scanner:
     ) -> tuple[int | None, int]:
         """By magic; and where the search is to continue. With `claims` what a damaged record claims is stepped over."""
         window = min(window, self._window)
-        behind = at
+        after = at
         while at < until:
             try:
                 buffer = self._read(at, window)
@@ -338,17 +338,17 @@ class Scanner:
                 break
             for position in magics(bytes(buffer)):
                 candidate = at + position
-                if not behind <= candidate < until:
+                if not after <= candidate < until:
                     continue
                 size = self._sound_size(segment, candidate)
                 if size > 0:
                     return candidate, candidate
                 if size < 0 and claims:
-                    behind = self._claims.end_in_search(segment, candidate) or behind
+                    after = self._claims.end_in_search(segment, candidate) or after
             window = min(2 * window, self._window)
             overlap = POSITION_MAGIC + MAGIC_SIZE - 1  # a magic may lie across the border
-            at = max(at + len(buffer) - overlap if len(buffer) > overlap else at + len(buffer), behind)
-        return None, behind
+            at = max(at + len(buffer) - overlap if len(buffer) > overlap else at + len(buffer), after)
+        return None, after
 
     def _first_sound(self, segment: Segment, offset: int, end: int) -> int | None:
         return self._find_in_range(segment, offset, end, _NEAR, claims=False)[0]

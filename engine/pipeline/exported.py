@@ -72,18 +72,18 @@ class ExportedStore:
     `settings`: those of its StoreConfig that a store made of the table gets.
     """
 
-    stretches: list[ExportedRange] = field(default_factory=list)
+    log_ranges: list[ExportedRange] = field(default_factory=list)
     witness: list[int] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
 
     def next_of(self, choice: Choice) -> int | None:
         """Physical offset up to which everything of a choice is in the table; None: nothing is."""
-        ends = [stretch.end for stretch in self.stretches if stretch.choice.covers(choice)]
+        ends = [known_range.end for known_range in self.log_ranges if known_range.choice.covers(choice)]
         return max(ends, default=None)
 
     def overlaps(self, start: int, choice: Choice) -> bool:
         """Whether some rows of the log from `start` on may be in the table, by another choice."""
-        return any(one.end > start for one in self.stretches if not one.choice.covers(choice))
+        return any(one.end > start for one in self.log_ranges if not one.choice.covers(choice))
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class Manifest:
                 name: {
                     "stretches": [
                         [s.start, s.end, _topics_as_stored(s.choice), s.choice.start_time, s.choice.end_time]
-                        for s in known.stretches
+                        for s in known.log_ranges
                     ],
                     "witness": known.witness,
                     "settings": known.settings,

@@ -67,13 +67,13 @@ def _show(output: Output, plan: StartPlan) -> None:
     output.facts(facts)
     for line in [*plan.settings, *(line for line in plan.problems[:_SHOWN] if line != apache.why)]:
         output.text(f"  - {printable(line)}")
-    lost = sorted(plan.behind.keys() | plan.short.keys())
+    lost = sorted(plan.after.keys() | plan.short.keys())
     if lost:
         output.text()
         output.table(
             ["topic", "queue", "cut with the log", "not in its queue"],
             [
-                [short(q.topic), str(q.queue_id), f"{plan.behind.get(q, (0, 0))[0]:,}", f"{plan.short.get(q, 0):,}"]
+                [short(q.topic), str(q.queue_id), f"{plan.after.get(q, (0, 0))[0]:,}", f"{plan.short.get(q, 0):,}"]
                 for q in lost[:_SHOWN]
             ],
             numbers=(1, 2, 3),

@@ -67,7 +67,7 @@ def test_every_sound_message_of_a_damaged_store(
     config = corpus.config(root, case)
     whole = {m["physicalOffset"]: m for m in corpus.whole_messages(case, undamaged, root, 0, 1 << 62)}
     every = {m["physicalOffset"]: m for m in corpus.messages(case)}
-    behind = plan_recover(Disk(), config).log.end.records_behind
+    behind = plan_recover(Disk(), config).log.end.records_after
     apply(Disk(), plan_recover(Disk(), config, cut=True))
     before = problems(config)  # recovery leaves damage that lies before its start
     if behind:

@@ -343,12 +343,12 @@ class PullHandler:
             stats.missed()
         return messages
 
-    def _suggested(self, pull: _Pull, *, behind: bool) -> int:
+    def _suggested(self, pull: _Pull, *, lags: bool) -> int:
         """The broker id at which the consumer had better ask next. Source: PullMessageProcessor#processRequest."""
         group = self._groups.find(pull.group) if self._settings.now.slave_read else None
         if group is None:
             return 0
-        return group.which_broker_when_consume_slowly if behind else group.broker_id
+        return group.which_broker_when_consume_slowly if lags else group.broker_id
 
     @staticmethod
     def _code(pull: _Pull, messages: GetResult | RStoreError) -> int:
@@ -367,7 +367,7 @@ class PullHandler:
         if unsure:  # a slave that lags can't tell: the consumer asks again, where its group is told to
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         ext = {
-            "suggestWhichBrokerId": str(self._suggested(pull, behind=messages.suggest_from_slave and not unsure)),
+            "suggestWhichBrokerId": str(self._suggested(pull, lags=messages.suggest_from_slave and not unsure)),
             "nextBeginOffset": str(messages.next_begin_offset),
             "minOffset": str(messages.min_offset),
             "maxOffset": str(messages.max_offset),

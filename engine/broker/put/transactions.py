@@ -228,11 +228,11 @@ class Transactions:
         """Half messages without an end, about: those after the last that is settled, but for the operations there."""
         store, offsets = self._store, self._offsets
 
-        def behind(topic: str) -> int:
+        def unread(topic: str) -> int:
             start = max(offsets.get(GROUP, topic, 0) or 0, store.min_offset(topic, 0), 0)
             return max(store.max_offset(topic, 0) - start, 0)
 
-        return max(behind(HALF_TOPIC) - behind(OP_TOPIC), 0)
+        return max(unread(HALF_TOPIC) - unread(OP_TOPIC), 0)
 
     def check(self) -> None:
         """Ask about the half messages that are old enough; those without an answer for too long are set aside.

@@ -98,10 +98,10 @@ class Health:
         self._last = now
         store = self._store
         problems = []
-        behind = store.dispatch_lag
-        if self._dispatch.stuck_s(store.dispatch.position, idle=behind == 0, now=now) > STUCK_S:
+        lag = store.dispatch_lag
+        if self._dispatch.stuck_s(store.dispatch.position, idle=lag == 0, now=now) > STUCK_S:
             problems.append(
-                HealthReason("dispatch-stuck", f"dispatch lag: {behind} bytes after {store.dispatch.position}")
+                HealthReason("dispatch-stuck", f"dispatch lag: {lag} bytes after {store.dispatch.position}")
             )
         left = store.log.max_offset - store.log.flushed_where
         if self._flush.stuck_s(store.log.flushed_where, idle=left <= 0, now=now) > self._flush_s:

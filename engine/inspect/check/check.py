@@ -353,7 +353,7 @@ class _Run:
                 middle = [*part.lost, *(part.held if i < last else [])]
                 for damage in middle:
                     lost.add(damage.offset, damage.end)
-                    self._stretch("log-damage", damage.segment, damage.offset, damage.length, damage.reason.value)
+                    self._damaged_range("log-damage", damage.segment, damage.offset, damage.length, damage.reason.value)
                 end = part.end or end
                 if i >= last and part.in_time:
                     for bad in judge_tail(log, part.held, self.live):
@@ -361,7 +361,7 @@ class _Run:
         gaps = [(one, two.offset) for one, two in pairwise(files.log) if one.end < two.offset]
         for one, until in gaps:
             lost.add(one.end, until)
-            self._stretch("log-gap", one, one.end, until - one.end, MISSING_SEGMENT)
+            self._damaged_range("log-gap", one, one.end, until - one.end, MISSING_SEGMENT)
         known = self._known.accepted
         missing = [(one.end, until) for one, until in gaps if known.overlap(one.end, until) < until - one.end]
         unnamed_finding(self._disk, files, missing, self._findings)
@@ -374,7 +374,7 @@ class _Run:
                 self._findings.add(code, where, f"{where} entry {number}", f"entry {number} names {physical}")
         return lost
 
-    def _stretch(self, code: str, segment: Segment, offset: int, length: int, reason: str) -> None:
+    def _damaged_range(self, code: str, segment: Segment, offset: int, length: int, reason: str) -> None:
         known = self._known.accepted.overlap(offset, offset + length) == length
         where = place(segment.path, offset)
         detail = f"{length} bytes at {offset}: {reason}"

@@ -270,7 +270,7 @@ def real_rows(rows: QueueRows, start: int, end: int) -> tuple[NDArray[np.int64],
     return (at + start).astype(np.int64), units[at]
 
 
-def repeats_neighbour(account: QueueAccount, units: NDArray[np.void], start: int, end: int) -> NDArray[np.bool_]:
+def repeats_adjacent(account: QueueAccount, units: NDArray[np.void], start: int, end: int) -> NDArray[np.bool_]:
     """Units that repeat the accounted unit before (or, at the queue's front, after) their range: filled gaps.
 
     All between them and that unit do: another one of the same bytes is a copy, and may be of any place.

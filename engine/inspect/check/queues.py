@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from engine.format import names
 from engine.format.queue_unit import PRE_BLANK, PRE_BLANK_SIZE, UNIT_SIZE
 from engine.inspect.check.log import queue_place
-from engine.inspect.check.queue_compare import QueueAccount, point_at_records, repeats_neighbour
+from engine.inspect.check.queue_compare import QueueAccount, point_at_records, repeats_adjacent
 from engine.inspect.store.intervals import Intervals
 from engine.inspect.store.queue_rows import QueueRows, is_real
 
@@ -113,9 +113,9 @@ class QueueJudge:
         account: QueueAccount,
         first: int,
         units: NDArray[np.void],
-        stretch: tuple[int, int],
+        open_range: tuple[int, int],
     ) -> None:
-        """Units from queue offset `first` on that are not accounted for; `stretch`: all of them in a row."""
+        """Units from queue offset `first` on that are not accounted for; `open_range`: all of them in a row."""
         import numpy as np
 
         view = self._view
@@ -127,8 +127,8 @@ class QueueJudge:
         self._note("unit-invalid", queue, offsets, units, ~real & ~filling)
         physical = units["physical_offset"].astype(np.int64)
         left = real & ~(front & (physical < view.log_min))
-        repeated = left & repeats_neighbour(account, units, *stretch)
-        surplus = repeated & (offsets >= self._filled(account, stretch))
+        repeated = left & repeats_adjacent(account, units, *open_range)
+        surplus = repeated & (offsets >= self._filled(account, open_range))
         lost = left & ~repeated & view.lost.mask(physical)
         left &= ~repeated & ~lost & (view.seen.mask(physical) | (physical < view.log_min))
         elsewhere = point_at_records(units, left, view.record_size)
@@ -143,11 +143,11 @@ class QueueJudge:
         self._note("unit-foreign", queue, offsets, units, elsewhere)
         self._note("unit-orphaned", queue, offsets, units, left & ~elsewhere)
 
-    def _filled(self, account: QueueAccount, stretch: tuple[int, int]) -> int:
+    def _filled(self, account: QueueAccount, open_range: tuple[int, int]) -> int:
         """Up to which queue offset units of a range may repeat an adjacent one: after a queue's last message only so
         many as may have been lost there, as recovery says (queue_leftover.py).
         """
-        start, end = stretch
+        start, end = open_range
         rows = account.rows
         assert rows is not None
         if end < rows.extent or start - 1 not in account.right or self._view.live_until is not None:

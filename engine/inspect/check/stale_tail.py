@@ -251,9 +251,9 @@ class StaleJudge:
 
         elsewhere = np.zeros(len(batch), dtype=np.bool_)
         if batch.end > self._shown_end:
-            behind = batch.consumable() & (batch.offsets() >= self._shown_end)
-            if behind.any():
-                first = int(behind.argmax())
+            after = batch.consumable() & (batch.offsets() >= self._shown_end)
+            if after.any():
+                first = int(after.argmax())
                 elsewhere[first] = self._units_of(batch)[1][first]
         return elsewhere
 

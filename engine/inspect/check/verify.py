@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MOVED = "a displaced record: its physicalOffset is another one"
 MOST_SUSPECTS = 10_000
 """Suspect, and unusual, records of a range that are named one by one; of more, only the number is given."""
-LEFT_BEHIND = "bytes after the log end contain no sound record"
+AFTER_THE_END = "bytes after the log end contain no sound record"
 _AGAIN_MS = 20
 _CHUNK = 1 << 20
 
@@ -225,7 +225,7 @@ def judge_tail(log: LogSource, held: Sequence[Damage], live: bool) -> Iterator[B
         if damage.reason is not Reason.EMPTY:
             yield _bad(damage)
         elif (at := _first_byte(log, damage)) is not None:
-            yield Bad(at, damage.end - at, damage.segment.path, LEFT_BEHIND)
+            yield Bad(at, damage.end - at, damage.segment.path, AFTER_THE_END)
 
 
 def _first_byte(log: LogSource, damage: Damage) -> int | None:

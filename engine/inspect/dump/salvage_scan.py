@@ -96,14 +96,14 @@ class LostRange:
     position: int
     reason: str
     accepted: bool
-    behind: ScanTotals
+    after: ScanTotals
 
     def to_json(self) -> dict[str, Any]:
         """One line of `lost` or `missing`."""
         place: dict[str, Any] = {"physicalOffset": self.offset, "length": self.length}
         if self.file is not None:
             place |= {"file": self.file, "position": self.position, "reason": self.reason}
-        return {**place, "accepted": self.accepted, "after": self.behind.to_json()}
+        return {**place, "accepted": self.accepted, "after": self.after.to_json()}
 
 
 @dataclass(slots=True)
@@ -127,20 +127,20 @@ class ScanReport:
     @property
     def lost_bytes(self) -> int:
         """Bytes in lost ranges of files that are there."""
-        return sum(stretch.length for stretch in self.lost if stretch.file is not None)
+        return sum(lost_range.length for lost_range in self.lost if lost_range.file is not None)
 
     @property
     def missing_bytes(self) -> int:
         """Bytes of missing segments."""
-        return sum(stretch.length for stretch in self.lost if stretch.file is None)
+        return sum(lost_range.length for lost_range in self.lost if lost_range.file is None)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON of `salvage scan`."""
         return {
             **self.sound.to_json(),
-            "lost": [stretch.to_json() for stretch in self.lost if stretch.file is not None],
+            "lost": [lost_range.to_json() for lost_range in self.lost if lost_range.file is not None],
             "lostBytes": self.lost_bytes,
-            "missing": [stretch.to_json() for stretch in self.lost if stretch.file is None],
+            "missing": [lost_range.to_json() for lost_range in self.lost if lost_range.file is None],
             "missingBytes": self.missing_bytes,
             "blanks": {"count": self.blanks, "bytes": self.blank_bytes},
             "displaced": {
@@ -161,7 +161,7 @@ class Counting:
 
     def __init__(self, bridged: Intervals | None = None, accepted: Intervals | None = None) -> None:
         self.report = ScanReport()
-        self._behind = ScanTotals()
+        self._after = ScanTotals()
         self._bridged = bridged or Intervals()
         self._accepted = accepted or Intervals()
 
@@ -178,8 +178,8 @@ class Counting:
             report.blanks += 1
             report.blank_bytes += event.length
         else:
-            self._behind = ScanTotals()
-            report.lost.append(self._stretch(event))
+            self._after = ScanTotals()
+            report.lost.append(self._lost_range(event))
 
     def _records(self, batch: RecordBatch) -> None:
         import numpy as np
@@ -194,20 +194,20 @@ class Counting:
         moved = ~bridged & (offsets != batch.stored_offsets())
         self._displaced(batch, np.flatnonzero(moved))
         sound = np.flatnonzero(~bridged & ~moved)
-        for tally in (self.report.sound, self._behind):
+        for tally in (self.report.sound, self._after):
             tally.add(batch, sound)
 
     def _displaced(self, batch: RecordBatch, records: NDArray[np.intp]) -> None:
         self.report.displaced.add(batch, records)
         self.report.distances.update((batch.offsets() - batch.stored_offsets())[records].tolist())
 
-    def _stretch(self, lost: Lost) -> LostRange:
+    def _lost_range(self, lost: Lost) -> LostRange:
         segment = lost.segment
         name, start = (None, 0) if segment is None else (os.path.basename(segment.path), segment.offset)
         if isinstance(segment, Span):
             name, start = os.path.basename(segment.origin), segment.origin_offset
         accepted = self._accepted.overlap(lost.offset, lost.end) == lost.length
-        return LostRange(lost.offset, lost.length, name, lost.offset - start, lost.reason, accepted, self._behind)
+        return LostRange(lost.offset, lost.length, name, lost.offset - start, lost.reason, accepted, self._after)
 
 
 def scan_store(
@@ -287,7 +287,7 @@ def scan_saved(
     with SavedLog(disk, log_spans(saved, missing_copies(disk, saved))) as log:
         _count(disk, log, max_message_size, counting, progress)
     report = counting.report
-    report.lost = [stretch for stretch in report.lost if stretch.file is not None]
+    report.lost = [lost_range for lost_range in report.lost if lost_range.file is not None]
     return report
 
 

@@ -48,9 +48,9 @@ class MessagePlace:
 class LogState:
     """The log (physical offsets; times in ms, 0 = unknown).
 
-    `behind`, `behind_bytes`: records at its end that are in no queue yet. `damage`: (offset, reason) of a place after
-    the queues' end that is no sound record; `inside`: sound ones lie after it. `oldest`, `newest`: its first and last
-    sound record.
+    `not_dispatched`, `not_dispatched_bytes`: records at its end that are in no queue yet. `damage`: (offset, reason) of
+    a place after the queues' end that is no sound record; `inside`: sound ones lie after it. `oldest`, `newest`: its
+    first and last sound record.
     """
 
     files: int = 0
@@ -59,8 +59,8 @@ class LogState:
     max_offset: int = 0
     min_timestamp: int = 0
     max_timestamp: int = 0
-    behind: int = 0
-    behind_bytes: int = 0
+    not_dispatched: int = 0
+    not_dispatched_bytes: int = 0
     missing: int = 0
     damage: tuple[int, str] | None = None
     inside: bool = False
@@ -138,9 +138,9 @@ def _where_to_look(log: ClosedLog, scanner: Scanner, files: StoreFiles, newest: 
 
 def _take(state: LogState, batch: RecordBatch, newest: int) -> None:
     state.max_offset = batch.end
-    behind = (batch.offsets() >= newest) & batch.consumable()
-    state.behind += int(behind.sum())
-    state.behind_bytes += int(batch.sizes()[behind].sum())
+    not_dispatched = (batch.offsets() >= newest) & batch.consumable()
+    state.not_dispatched += int(not_dispatched.sum())
+    state.not_dispatched_bytes += int(batch.sizes()[not_dispatched].sum())
 
 
 def _place(log: ClosedLog, scanner: Scanner, offset: int) -> MessagePlace | None:

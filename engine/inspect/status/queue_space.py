@@ -31,7 +31,7 @@ class QueueSpace:
         max_offset: queue offset after the last unit.
         messages, sizes: messages and bytes by range, int64[ranges]. A unit that repeats the one before it (a lost
             message's queue offset) is none.
-        behind: queue offset asked for → bytes of the messages from there on.
+        after: queue offset asked for → bytes of the messages from there on.
         estimated: whether it was too long to be read whole.
     """
 
@@ -39,7 +39,7 @@ class QueueSpace:
     max_offset: int
     messages: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    behind: dict[int, int] = field(default_factory=dict)
+    after: dict[int, int] = field(default_factory=dict)
     estimated: bool = False
 
 
@@ -76,7 +76,7 @@ def measure(rows: QueueRows, end: int, starts: NDArray[np.int64], cuts: Sequence
         rows: the queue.
         end: queue offset after its last valid row.
         starts: physical offsets at which the ranges begin, ascending; what lies before the first is gone.
-        cuts: queue offsets for `behind`.
+        cuts: queue offsets for `after`.
         most_rows: queues of at most so many rows are read whole.
 
     Raises:
@@ -113,7 +113,7 @@ def measure(rows: QueueRows, end: int, starts: NDArray[np.int64], cuts: Sequence
             elif cut >= first + many:
                 at_cut[cut] = before + round(int(size.sum()) * share)
         before += round(int(size.sum()) * share)
-    space.behind = {cut: before - size for cut, size in at_cut.items()}
+    space.after = {cut: before - size for cut, size in at_cut.items()}
     return space
 
 

@@ -175,7 +175,7 @@ class StoreStatus:
             "abort": files.abort,
             "newer": files.newer.to_json(),
             "commitlog": log.to_json(),
-            "dispatch": {"records": log.behind, "bytes": log.behind_bytes},
+            "dispatch": {"records": log.not_dispatched, "bytes": log.not_dispatched_bytes},
             "consumequeue": {
                 "topics": len(self.topics),
                 "queues": len(files.queues),
@@ -340,9 +340,9 @@ def _end_findings(ends: LogState, files: StoreFiles, findings: Findings) -> None
     if ends.damage is not None:
         offset, reason = ends.damage
         findings.add("log-damage" if ends.inside else "log-tail", "log", f"commitlog {offset}", reason)
-    if ends.behind and not files.newer.some_queues:
-        detail = f"the last {ends.behind_bytes} bytes of the log"
-        findings.add("unit-missing", "queues", "consumequeue", detail, ends.behind)
+    if ends.not_dispatched and not files.newer.some_queues:
+        detail = f"the last {ends.not_dispatched_bytes} bytes of the log"
+        findings.add("unit-missing", "queues", "consumequeue", detail, ends.not_dispatched)
 
 
 def _ends(disk: Disk, files: StoreFiles, steps: _Steps) -> tuple[list[tuple[QueueRows, int]], tuple[int, int]]:

@@ -144,7 +144,7 @@ class UnreadCount:
             if line.messages:
                 at = max(offset, low)
                 first = int(rows.read(at, at + 1)["physical_offset"][0])
-                line = replace(line, size=space.behind[offset], oldest=first)
+                line = replace(line, size=space.after[offset], oldest=first)
                 lag.messages += line.messages
                 lag.size += line.size
                 lag.estimated |= space.estimated

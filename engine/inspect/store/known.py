@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.inspect.store.intervals import Intervals
-from engine.inspect.store.repairs import Repair, repairs, stretches
+from engine.inspect.store.repairs import Repair, manifest_ranges, repairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +39,6 @@ def known_of(done: Sequence[Repair]) -> KnownDamage:
     """
     damage = KnownDamage(Intervals(), Intervals())
     for name, known in (("accepted", damage.accepted), ("bridged", damage.bridged)):
-        for low, high in stretches(done, name):
+        for low, high in manifest_ranges(done, name):
             known.add(low, high)
     return damage

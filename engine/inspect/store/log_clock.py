@@ -56,11 +56,11 @@ class LogClock:
 
         Bytes before the first record that can be read count as older than everything.
         """
-        behind = bisect_left(self._times, time)
-        if behind == 0:
+        after = bisect_left(self._times, time)
+        if after == 0:
             return self.start if self._times else self.end
-        low = self._offsets[behind - 1]
-        offset = high = self._offsets[behind] if behind < len(self._offsets) else self.end
+        low = self._offsets[after - 1]
+        offset = high = self._offsets[after] if after < len(self._offsets) else self.end
         while high - low > _NEAR:
             middle = (low + high) // 2
             record = self._scanner.find_sound(middle, high)

@@ -38,15 +38,15 @@ class Losses:
         self._scanner = Scanner(log, check_crc=False, max_message_size=max_message_size)
         self._seen = end  # the log was looked at from here on
 
-    def most(self, behind: int, wanted: int) -> int:
-        """How many messages can have been lost after the physical offset `behind`, where a record is.
+    def most(self, after: int, wanted: int) -> int:
+        """How many messages can have been lost after the physical offset `after`, where a record is.
 
         The log is read for it (once) only where what is known does not explain `wanted` of them.
         """
-        if self._held(behind) < wanted and behind < self._seen:
-            self._look(behind, self._seen)
-            self._seen = behind
-        return self._held(behind)
+        if self._held(after) < wanted and after < self._seen:
+            self._look(after, self._seen)
+            self._seen = after
+        return self._held(after)
 
     def between(self, start: int, end: int) -> bool:
         """Whether anything can have been lost between two records, in [start, end) (physical)."""
@@ -65,8 +65,8 @@ class Losses:
         event = next(iter(self._scanner.scan(offset, offset + 1)), None)
         return isinstance(event, RecordBatch) and inert_in(event.first(1)) == [0]
 
-    def _held(self, behind: int) -> int:
-        return self._lost.overlap(behind, self._end) // MIN_RECORD_SIZE
+    def _held(self, after: int) -> int:
+        return self._lost.overlap(after, self._end) // MIN_RECORD_SIZE
 
     def _look(self, start: int, until: int) -> None:
         held: list[Damage] = []

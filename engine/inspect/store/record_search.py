@@ -46,12 +46,12 @@ def whole(log: LogSource, start: int, end: int, largest: int, unread: list[int] 
             wanted = FIRST_WINDOW
             continue
         rows = []
-        behind, need = _search(buffer, end - at, rows, largest)
+        after, need = _search(buffer, end - at, rows, largest)
         if rows:
             yield RecordBatch(at, buffer, rows)
         if len(buffer) < wanted:  # the file has become shorter than it was
             return
-        at += behind
+        at += after
         wanted = max(need, min(2 * len(buffer), _WINDOW))
 
 
@@ -75,14 +75,14 @@ def _search(buffer: memoryview, room: int, rows: list[Row], largest: int) -> tup
     `room`: bytes from the buffer's start to where no record may reach. The position is 0 only when `need` is more than
     the buffer holds.
     """
-    behind = 0
+    after = 0
     for position in magics(bytes(buffer)):
-        if position < behind:
+        if position < after:
             continue
         stop = walk(buffer, position, room, rows)
         if 0 < stop.more <= largest:
             return stop.position, stop.more
-        behind = max(stop.position, position + 1)
+        after = max(stop.position, position + 1)
     if len(buffer) >= room:
         return room, 0
-    return max(behind, len(buffer) - _OVERLAP, 1), 0
+    return max(after, len(buffer) - _OVERLAP, 1), 0

@@ -96,7 +96,7 @@ def unfinished(listed: Iterable[Repair]) -> list[Repair]:
     return out
 
 
-def stretches(listed: Iterable[Repair], kind: str) -> list[tuple[int, int]]:
+def manifest_ranges(listed: Iterable[Repair], kind: str) -> list[tuple[int, int]]:
     """Ranges of the log (physical offset, end) that manifests name as "accepted" or "bridged"."""
     out: list[tuple[int, int]] = []
     for repair in listed:
@@ -219,12 +219,12 @@ _LARGEST = 1 << 62
 
 def _is_manifest(manifest: dict[str, Any]) -> bool:
     words = (manifest.get("command", ""), manifest.get("time", ""))
-    stretches = [*manifest.get("accepted", []), *manifest.get("bridged", [])]
+    manifest_ranges = [*manifest.get("accepted", []), *manifest.get("bridged", [])]
     return (
         all(isinstance(word, str) for word in words)
         and _is_count(manifest.get("number", 0))
         and all(_is_piece(piece) for piece in manifest["pieces"])
-        and all(_is_count(one["offset"], one["length"]) for one in stretches)
+        and all(_is_count(one["offset"], one["length"]) for one in manifest_ranges)
         and _is_listing(manifest.get("files", {}))
         and all(is_below(place) for place in manifest.get("made", []))
         and ("end" not in manifest or (_is_place(manifest["end"]["path"]) and _is_count(manifest["end"]["offset"])))

@@ -94,7 +94,7 @@ class _Diff:
                 "queue_offset_b",
                 F.col("there_a").isNotNull().alias("in_a"),
                 F.col("there_b").isNotNull().alias("in_b"),
-                (F.col("physical_offset") >= self._to).alias("behind"),
+                (F.col("physical_offset") >= self._to).alias("after"),
                 *((~F.col(f"{part}_a").eqNullSafe(F.col(f"{part}_b"))).alias(part) for part in _PARTS),
             )
             .withColumns(_kinds())
@@ -227,16 +227,16 @@ def _kinds() -> dict[str, Column]:
     """What a row of the joined logs says, by the name of its column."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    behind, a, b = F.col("behind"), F.col("in_a"), F.col("in_b")
+    after, a, b = F.col("after"), F.col("in_a"), F.col("in_b")
     differs = F.lit(False)
     for part in _PARTS:
         differs = differs | F.col(part)
     return {
-        "missing_in_a": ~a & ~behind,
-        "missing_in_b": ~b & ~behind,
+        "missing_in_a": ~a & ~after,
+        "missing_in_b": ~b & ~after,
         "differing": a & b & differs,
-        "only_a_at_the_end": a & ~b & behind,
-        "only_b_at_the_end": b & ~a & behind,
+        "only_a_at_the_end": a & ~b & after,
+        "only_b_at_the_end": b & ~a & after,
     }
 
 

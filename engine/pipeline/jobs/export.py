@@ -177,8 +177,8 @@ class _Export:
                 continue
             parts.append(self._rows(store, start, end, again=before.overlaps(start, self._options.choice)))
             manifest.stores[store.name] = ExportedStore(
-                _with(before.stretches, ExportedRange(start, end, self._options.choice)),
-                witness_of(self._disk, store, max(end, *(s.end for s in before.stretches), 0)) or before.witness,
+                _with(before.log_ranges, ExportedRange(start, end, self._options.choice)),
+                witness_of(self._disk, store, max(end, *(s.end for s in before.log_ranges), 0)) or before.witness,
                 {name: getattr(store.config, name) for name in (*STORE_SIZES, *_BEHAVIOUR)},
             )
         return manifest, parts
@@ -291,9 +291,9 @@ def _demand_alike(table: ExportedTable, columns: tuple[str, ...], options: Expor
         )
 
 
-def _with(stretches: list[ExportedRange], new: ExportedRange) -> list[ExportedRange]:
+def _with(log_ranges: list[ExportedRange], new: ExportedRange) -> list[ExportedRange]:
     """The ranges and one more, which continues where one of the same choice ends."""
-    ranges = list(stretches)
+    ranges = list(log_ranges)
     for i, one in enumerate(ranges):
         if one.choice == new.choice and one.end == new.start:
             ranges[i] = ExportedRange(one.start, new.end, one.choice)

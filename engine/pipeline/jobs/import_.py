@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from engine.pipeline.restore import Restored
     from engine.pipeline.stores import StoreRef
 
-_STRETCH = 32 << 20
-_MOST_STRETCHES = 4096
+_RANGE = 32 << 20
+_MOST_RANGES = 4096
 _SAID = {
     "moved": "have a new physical offset: records before them are not in the table",
     "renumbered": "have another queue offset: messages before them in their queues are not in the table",
@@ -168,9 +168,9 @@ def _in_order(rows: DataFrame) -> Iterator[dict[str, Any]]:
     if ends["first"] is None:
         return
     span = ends["last"] - ends["first"] + 1
-    stretch = max(_STRETCH, -(-span // _MOST_STRETCHES))
-    number = F.expr(f"int((physical_offset - {ends['first']}) div {stretch})")
-    ordered = rows.repartitionById(-(-span // stretch), number).sortWithinPartitions("physical_offset")
+    width = max(_RANGE, -(-span // _MOST_RANGES))
+    number = F.expr(f"int((physical_offset - {ends['first']}) div {width})")
+    ordered = rows.repartitionById(-(-span // width), number).sortWithinPartitions("physical_offset")
     # A map would come as a Java HashMap, and with it the properties in another order.
     for row in ordered.withColumn("properties", F.map_entries("properties")).toLocalIterator():
         yield row.asDict()

@@ -320,9 +320,9 @@ def _judge(one: StoreBuild) -> None:
         if before.end < segment.offset:
             lost.append(Gap(before.end, segment.offset - before.end))
     accepted = known_places(one.disk, one.files.root).accepted
-    for stretch in sorted(lost, key=lambda stretch: stretch.offset):
-        if stretch.offset < end:
-            plan.problems.append(step_over(stretch, accepted, one.files))
+    for lost_range in sorted(lost, key=lambda lost_range: lost_range.offset):
+        if lost_range.offset < end:
+            plan.problems.append(step_over(lost_range, accepted, one.files))
 
 
 def _share(one: StoreBuild, options: ReindexOptions) -> StoreWork:

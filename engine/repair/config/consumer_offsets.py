@@ -164,8 +164,8 @@ def list_offsets(
             offsets_of_groups += [GroupOffset(g, queue, offset, low, high) for g, offset in offsets.items()]
     if files.newer.no_config_files and offsets_of_groups:
         where = files.newer.where(ROCKSDB_CONFIG)
-        behind = f"config/{CONSUMERS} may be old: its 5.x broker keeps offsets in RocksDB ({where}), which are not read"
-        return sorted(offsets_of_groups, key=lambda one: (one.group, one.queue)), (*consumers.problems, behind)
+        after = f"config/{CONSUMERS} may be old: its 5.x broker keeps offsets in RocksDB ({where}), which are not read"
+        return sorted(offsets_of_groups, key=lambda one: (one.group, one.queue)), (*consumers.problems, after)
     if not offsets_of_groups:
         refuse_offsets(files.config, files.root, files.newer)
         known = KnownNames.of(disk, files)

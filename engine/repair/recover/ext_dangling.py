@@ -65,8 +65,8 @@ def _has_addresses(rows: QueueRows) -> bool:
     head = rows.read(rows.first, min(rows.first + _SAMPLE, rows.extent))
     if len(_addressed(head)):
         return True
-    behind = max(rows.first + len(head), rows.extent - _SAMPLE)
-    return bool(len(_addressed(rows.read(behind, rows.extent))))
+    after = max(rows.first + len(head), rows.extent - _SAMPLE)
+    return bool(len(_addressed(rows.read(after, rows.extent))))
 
 
 def _addressed(chunk: NDArray[np.void]) -> NDArray[np.intp]:

@@ -202,8 +202,8 @@ class KeptComparer:
         entries = self._entries(low, high)
         if np.array_equal(physical, entries.physical) and np.array_equal(hashes, entries.key_hash):
             bounds = np.searchsorted(entries.file, np.arange(len(self._files) + 1)).tolist()
-            for seen, (first, behind) in zip(self._seen, pairwise(bounds), strict=True):
-                seen.compared += int(np.count_nonzero(np.diff(physical[first:behind]))) + (behind > first)
+            for seen, (first, after) in zip(self._seen, pairwise(bounds), strict=True):
+                seen.compared += int(np.count_nonzero(np.diff(physical[first:after]))) + (after > first)
             self._times(entries, stored)
         else:
             self._differences(entries, physical, hashes, stored)
@@ -270,8 +270,8 @@ class KeptComparer:
             return
         same = np.diff(entries.file) == 0
         before = np.where(np.append(False, same) & (entries.number > 2), np.roll(entries.time, 1), -1)
-        behind = np.where(np.append(same, False), np.roll(entries.time, -1), INT_MAX)
-        fits = wrong & (before <= right) & (right <= behind) & ((entries.time < before) | (entries.time > behind))
+        after = np.where(np.append(same, False), np.roll(entries.time, -1), INT_MAX)
+        fits = wrong & (before <= right) & (right <= after) & ((entries.time < before) | (entries.time > after))
         for file, many in Counter(entries.file[fits].tolist()).items():
             self._seen[file].mistimed += many
         for file, many in Counter(entries.file[wrong].tolist()).items():
@@ -286,12 +286,12 @@ class KeptComparer:
             if one.begin >= high or one.end < low:
                 continue
             with ClosedIndexFile(self._disk, one.path, self._layout) as file:
-                first, behind = entries_before(file, one.keep, low), entries_before(file, one.keep, high)
-                if behind - first > MOST_ENTRIES:
-                    edges = [int(file.entries(number, 1)[0]["physical_offset"]) for number in (first + 1, behind)]
+                first, after = entries_before(file, one.keep, low), entries_before(file, one.keep, high)
+                if after - first > MOST_ENTRIES:
+                    edges = [int(file.entries(number, 1)[0]["physical_offset"]) for number in (first + 1, after)]
                     self._seen[i].strange.append([min(edges), max(edges)])
                     continue
-                some = file.entries(first + 1, behind - first)
+                some = file.entries(first + 1, after - first)
                 begin = file.header.begin_timestamp
             same = np.ones(len(some), dtype=np.int64)
             parts.append(
@@ -300,7 +300,7 @@ class KeptComparer:
                         some["physical_offset"].astype(np.int64),
                         some["key_hash"].astype(np.int64),
                         some["time_diff"].astype(np.int64),
-                        np.arange(first + 1, behind + 1),
+                        np.arange(first + 1, after + 1),
                         same * i,
                         same * begin,
                     ]

@@ -30,7 +30,7 @@ class QueueLedger:
     """What becomes of one queue's offsets: spans [start, end) of queue offsets.
 
     `gone`: units after the new maximum, cut. `repeated`: units whose messages are lost, which show an adjacent
-    message, so that no later offset moves. `rebuilt`: units that get their message back. `behind`: sound records
+    message, so that no later offset moves. `rebuilt`: units that get their message back. `after`: sound records
     (count, bytes) that go with the end of the log.
     """
 
@@ -39,10 +39,10 @@ class QueueLedger:
     repeated: tuple[Span, ...]
     rebuilt: tuple[Span, ...]
     renumbered: tuple[Renumbered, ...]
-    behind: tuple[int, int]
+    after: tuple[int, int]
 
     def __bool__(self) -> bool:
-        return bool(self.gone or self.repeated or self.rebuilt or self.renumbered or self.behind[0])
+        return bool(self.gone or self.repeated or self.rebuilt or self.renumbered or self.after[0])
 
     def to_json(self) -> dict[str, Any]:
         """One line of the plan's ledger."""
@@ -53,8 +53,8 @@ class QueueLedger:
             "repeated": _json(self.repeated),
             "rebuilt": _json(self.rebuilt),
             "renumbered": [one._asdict() for one in self.renumbered],
-            "recordsLost": self.behind[0],
-            "bytesLost": self.behind[1],
+            "recordsLost": self.after[0],
+            "bytesLost": self.after[1],
         }
 
 
@@ -107,11 +107,11 @@ class Ledger:
 def ledger_of(disk: Disk, plan: RecoverPlan, consumers: Consumers | None = None) -> Ledger:
     """The ledger of a plan; `consumers` of its queues, where the caller has read them. Raises StorageError."""
     by_queue = {queue.queue: queue for queue in plan.queues}
-    behind = plan.log.end.behind
+    after = plan.log.end.after
     lines = [
         line
-        for queue in sorted(by_queue.keys() | behind.keys())
-        if (line := _line(queue, by_queue.get(queue), behind.get(queue, (0, 0))))
+        for queue in sorted(by_queue.keys() | after.keys())
+        if (line := _line(queue, by_queue.get(queue), after.get(queue, (0, 0))))
     ]
     consumers = consumers or read_consumers(disk, plan.files.root, by_queue)
     above = [
@@ -122,12 +122,12 @@ def ledger_of(disk: Disk, plan: RecoverPlan, consumers: Consumers | None = None)
     return Ledger(tuple(lines), tuple(above), consumers.problems)
 
 
-def _line(queue: TopicQueue, plan: QueuePlan | None, behind: Span) -> QueueLedger:
+def _line(queue: TopicQueue, plan: QueuePlan | None, after: Span) -> QueueLedger:
     if plan is None:
-        return QueueLedger(queue, (), (), (), (), behind)
+        return QueueLedger(queue, (), (), (), (), after)
     gone = ((plan.max_offset, plan.cut_end),) if plan.cut_end > plan.max_offset else ()
     repeated = tuple(span for span in (plan.front, *plan.fills) if span[0] < span[1])
-    return QueueLedger(queue, gone, repeated, plan.written, plan.renumbered, behind)
+    return QueueLedger(queue, gone, repeated, plan.written, plan.renumbered, after)
 
 
 def _json(spans: tuple[Span, ...]) -> list[list[int]]:

@@ -52,7 +52,7 @@ class DamagedRange:
 class LogEnd:
     """What reading the log to its end found.
 
-    `end`: physical offset after the last record that stays. `behind`: sound records and bytes by queue that lie after
+    `end`: physical offset after the last record that stays. `after`: sound records and bytes by queue that lie after
     a break and don't stay. `gaps`: missing segments that the log continues after. `stale`: whole records after the end
     that are none of the log's.
     `closed`: a blank record closes the last file there, whose next one could not be made (a full disk).
@@ -63,16 +63,16 @@ class LogEnd:
     messages: int = 0
     damage: list[DamagedRange] = field(default_factory=list)
     gaps: list[DamagedRange] = field(default_factory=list)
-    behind: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
+    after: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
     last_store_timestamp: int = 0
     cut: bool = False
     stale: StaleTail | None = None
     closed: bool = False
 
     @property
-    def records_behind(self) -> int:
+    def records_after(self) -> int:
         """Messages that lie after the break: records that a queue gets, not those that are prepared or rolled back."""
-        return sum(records for records, _ in self.behind.values())
+        return sum(records for records, _ in self.after.values())
 
 
 def start_segment(files: StoreFiles, log: ClosedLog, mode: Mode) -> Segment:
@@ -101,7 +101,7 @@ def read_to_end(
 ) -> LogEnd:
     """Read the log from `start` on, feeding every sound record that stays, with what it derives to.
 
-    With `cut` the log ends at the first damage; without it, too, but `records_behind` tells that it must not. It ends
+    With `cut` the log ends at the first damage; without it, too, but `records_after` tells that it must not. It ends
     where a stale tail begins, as `stale` judges. `is_shifted`: whether records after a damage in its segment lie off
     their place.
     """
@@ -143,7 +143,7 @@ def read_to_end(
 def read_until(files: StoreFiles, reading: PlannedReading, start: Segment, to: int, *, feed: Feed) -> LogEnd:
     """Read the log from `start` up to the physical offset `to`, where it is to end, feeding every sound record before.
 
-    What lies after `to` is counted (`behind`). Damage before it ends the reading: it is in `damage` then.
+    What lies after `to` is counted (`after`). Damage before it ends the reading: it is in `damage` then.
 
     Raises:
         Refused: `to` lies in the middle of a record; its two ends are named. InvalidArgument: the log ends before `to`.
@@ -166,16 +166,16 @@ def read_until(files: StoreFiles, reading: PlannedReading, start: Segment, to: i
             log_end.gaps.append(_missing(files, event))
             log_end.end = event.end
         else:
-            if reading.scanner.find_sound_behind(event) is None:
-                raise _behind_the_end(to, event.offset)
+            if reading.scanner.find_sound_after(event) is None:
+                raise _after_the_end(to, event.offset)
             log_end.damage.append(DamagedRange(event.offset, event.length, event.segment.path, event.reason.value))
             log_end.end = event.offset
             return log_end
     if log_end.end < to:
-        raise _behind_the_end(to, log_end.end)
-    for found_behind in reading.scanner.scan(to, resume=True):
-        if isinstance(found_behind, RecordBatch):
-            _count(log_end, found_behind)
+        raise _after_the_end(to, log_end.end)
+    for found_after in reading.scanner.scan(to, resume=True):
+        if isinstance(found_after, RecordBatch):
+            _count(log_end, found_after)
     log_end.cut = True
     return log_end
 
@@ -192,7 +192,7 @@ def segment_before(files: StoreFiles, to: int) -> Segment:
     return next((segment for segment in reversed(files.log) if segment.offset < to), files.log[0])
 
 
-def offset_behind_time(log: ClosedLog, scanner: Scanner, timestamp: int) -> int | None:
+def offset_after_time(log: ClosedLog, scanner: Scanner, timestamp: int) -> int | None:
     """Physical offset of the first record stored later than `timestamp` (ms), None when there is none.
 
     Exact: read from the log's first record on, as clocks go back: no file's first record vouches for the rest of it.
@@ -211,7 +211,7 @@ def _no_boundary(to: int, start: int, end: int) -> Refused:
     )
 
 
-def _behind_the_end(to: int, end: int) -> InvalidArgument:
+def _after_the_end(to: int, end: int) -> InvalidArgument:
     return InvalidArgument(f"offset {to} is after the log end, {end}", hint="there is nothing to cut")
 
 
@@ -256,7 +256,7 @@ def _judge(
 
     What the system can't read is never taken for a torn tail: nobody knows what is there.
     """
-    sound = scanner.find_sound_behind(damage)
+    sound = scanner.find_sound_after(damage)
     if sound is None and damage.reason is not Reason.UNREADABLE and not is_shifted(damage):
         return
     if sound is not None and gap is None and damage.reason is not Reason.UNREADABLE:
@@ -299,8 +299,8 @@ def _count(log_end: LogEnd, batch: RecordBatch) -> None:
 
     sizes = batch.sizes()
     for queue, mine in by_queue(batch, np.flatnonzero(batch.consumable())):
-        records, size = log_end.behind.get(queue, (0, 0))
-        log_end.behind[queue] = (records + len(mine), size + int(sizes[mine].sum()))
+        records, size = log_end.after.get(queue, (0, 0))
+        log_end.after[queue] = (records + len(mine), size + int(sizes[mine].sum()))
 
 
 def _missing(files: StoreFiles, gap: Gap) -> DamagedRange:

@@ -67,7 +67,7 @@ class Noticed:
                 times += event.store_timestamps().tolist()
         return len(times) > 1 and times[-2] <= times[-1]
 
-    def is_behind(self, point: Checkpoint) -> bool:
+    def is_after(self, point: Checkpoint) -> bool:
         """Whether a checkpoint is later than all records that were read: it is not one of this log."""
         times = (point.physic_msg_timestamp, point.logics_msg_timestamp, point.index_msg_timestamp)
         return self.newest > 0 and (min(times) < 0 or max(times) > self.newest + SAFETY_MS)

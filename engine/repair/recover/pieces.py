@@ -63,7 +63,7 @@ def _aside(disk: Disk, root: str, odd: OddFile) -> Piece:
 
 
 def end_of(plan: RecoverPlan) -> tuple[str, int] | None:
-    """The log's last file, and the position in it where the log ends, where nothing but zeros was behind that.
+    """The log's last file, and the position in it where the log ends, where nothing but zeros was after that.
 
     None where something was (a piece of its own has it then), and where files of the log get other names.
     """

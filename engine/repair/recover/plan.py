@@ -146,7 +146,7 @@ class RecoverPlan:
     def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
         """The JSON of CLI.md "Plans"; `salvage` is the directory once it was applied."""
         end = self.log.end
-        stretches = [
+        damaged = [
             *((s.offset, s.length, s.path, s.reason) for s in (*self.log.damage_before, *end.gaps, *end.damage)),
             *((b.offset, b.length, b.segment.path, b.reason) for b in self.log.bridges),
         ]
@@ -168,7 +168,7 @@ class RecoverPlan:
             "bytesCut": self.log.bytes_cut,
             "damage": [
                 {"physicalOffset": offset, "length": length, "file": os.path.basename(path), "reason": reason}
-                for offset, length, path, reason in sorted(stretches)
+                for offset, length, path, reason in sorted(damaged)
             ],
             "bridged": [{"offset": b.offset, "length": b.length} for b in self.log.bridges],
             "shifted": [
@@ -176,13 +176,13 @@ class RecoverPlan:
                 for s in self.log.shifts
             ],
             "copied": [{"offset": one.offset, "length": one.length} for one in self.log.taken],
-            "recordsAfter": end.records_behind,
+            "recordsAfter": end.records_after,
             "stale": None
             if end.stale is None
             else {"physicalOffset": end.stale.offset, "end": end.stale.end, "records": end.stale.records},
             "after": [
                 {"topic": queue.topic, "queueId": queue.queue_id, "records": records, "bytes": size}
-                for queue, (records, size) in sorted(end.behind.items())
+                for queue, (records, size) in sorted(end.after.items())
             ],
             "filesRemoved": [os.path.relpath(path, self.files.root) for path in self.log.removed],
             "physicalOffsetsCorrected": list(self.log.mends),

@@ -15,7 +15,7 @@ from engine.inspect.store.known import known_of
 from engine.inspect.store.layout import Layout
 from engine.inspect.store.losses import Losses
 from engine.inspect.store.odd import AHEAD, PASSED_OVER, QUEUE_EMPTY, WITHOUT_LOG, OddFile, moved_by_hand
-from engine.inspect.store.repairs import repairs, stretches, unfinished
+from engine.inspect.store.repairs import manifest_ranges, repairs, unfinished
 from engine.inspect.store.survey import StoreFiles
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
@@ -33,7 +33,7 @@ from engine.repair.recover.log_end import (
     damage_between,
     gaps_before,
     next_start,
-    offset_behind_time,
+    offset_after_time,
     read_to_end,
     read_until,
     segment_before,
@@ -85,7 +85,7 @@ class Planner:
         self._put_back = shifts
         self._done = repairs(disk, files.root)
         self._killed = unfinished(self._done)
-        self._begun = stretches(self._killed, "bridged")
+        self._begun = manifest_ranges(self._killed, "bridged")
         self._choices = choices
         self._progress = progress
         config = files.config
@@ -111,9 +111,9 @@ class Planner:
         self._undecided: list[str] = []
         self._starts = ReadStart(disk, files, log, self._scanner, self._for_one, self._comparer)
 
-    def behind_time(self, timestamp: int) -> int | None:
+    def after_time(self, timestamp: int) -> int | None:
         """Physical offset of the first record stored later (ms)."""
-        return offset_behind_time(self._log, self._scanner, timestamp)
+        return offset_after_time(self._log, self._scanner, timestamp)
 
     def plan(self, mode: Mode, to: int | None = None) -> RecoverPlan:
         """Read and compare all that there is to be: the plan. `to`: the log end (physical), where it is given.
@@ -146,7 +146,7 @@ class Planner:
                     coverage.check(segment)
                 elif segment.end <= start.offset:
                     self._read_ahead(segment)
-            self._damage_before.sort(key=lambda stretch: stretch.offset)
+            self._damage_before.sort(key=lambda damage_range: damage_range.offset)
 
             index.begin(start.offset)
 
@@ -227,8 +227,8 @@ class Planner:
         files = self._files
         log_min = files.log[0].offset if files.log else 0
         lost = Intervals()
-        for stretch in (*self._damage_before, *self._damage_ahead, *end.gaps):
-            lost.add(stretch.offset, stretch.offset + stretch.length)
+        for damage_range in (*self._damage_before, *self._damage_ahead, *end.gaps):
+            lost.add(damage_range.offset, damage_range.offset + damage_range.length)
         self._comparer.flush()
         known = known_of(self._done)
         mended = union(known.accepted, known.bridged)
@@ -250,7 +250,7 @@ class Planner:
         traps = self._traps(compared_from, end) if start is not None else []
         log_plan = self._log_plan(start, log_min, end, settler.requeued)
         trap = traps[0] if traps else None
-        ahead = trap is None and log_plan.read_from <= log_min and self._noticed.is_behind(files.checkpoint)
+        ahead = trap is None and log_plan.read_from <= log_min and self._noticed.is_after(files.checkpoint)
         return RecoverPlan(
             files=files,
             unfinished=bool(self._killed),
@@ -307,7 +307,7 @@ class Planner:
     def _traps(self, compared_from: int, end: LogEnd) -> list[DamagedRange]:
         """Damage before the start that a normal start of the recovered store would read, and cut the log at."""
         first = next_start(self._files, end)
-        ahead = [stretch for stretch in self._damage_ahead if stretch.offset >= first]
+        ahead = [damage_range for damage_range in self._damage_ahead if damage_range.offset >= first]
         return damage_between(self._scanner, first, compared_from) + ahead
 
     def _set_aside(self, queues: tuple[QueuePlan, ...]) -> tuple[OddFile, ...]:

@@ -97,7 +97,7 @@ class QueueApplier:
         if start < end:
             writer.write(start, PRE_BLANK.encode() * (end - start))
         fills = [
-            (start, end, self._row(queue, end if (start, end) in queue.from_behind else start - 1))
+            (start, end, self._row(queue, end if (start, end) in queue.from_after else start - 1))
             for start, end in queue.fills
         ]
         start, end = queue.front

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from engine.format.numbers import LONG_MAX
 from engine.format.record import MIN_RECORD_SIZE
-from engine.inspect.check.queue_compare import QueueAccount, QueueComparer, real_rows, repeats_neighbour
+from engine.inspect.check.queue_compare import QueueAccount, QueueComparer, real_rows, repeats_adjacent
 from engine.inspect.store.queue_rows import QueueRows
 from engine.repair.recover.queue_misplaced import Misplaced
 
@@ -166,8 +166,8 @@ class Leftovers:
                 filled = gap_start + log.losses.most(low, gap_end - gap_start)
             claimed: NDArray[np.int64] | None = None
             if claims is not None:
-                first, behind = claims[:, 0].searchsorted((gap_start, gap_end))
-                near = claims[first:behind]
+                first, after = claims[:, 0].searchsorted((gap_start, gap_end))
+                near = claims[first:after]
                 claimed = near[(near[:, 1] > low) & (near[:, 1] < high), 0]
             live = gap_end  # after a message that is there none has expired
             if low >= log.begin:
@@ -188,7 +188,7 @@ class Leftovers:
                 if gone.any():
                     self.gone.append(Judged(number, offsets[gone], physical[gone]))
                 expired = (physical < log.begin) & (offsets < live)
-                unsure = expired | (repeats_neighbour(account, units, gap_start, gap_end) & (offsets < filled))
+                unsure = expired | (repeats_adjacent(account, units, gap_start, gap_end) & (offsets < filled))
                 unsure = self._misplaced.without_wrong_files(number, account, offsets, unsure)
                 stay = unsure | (lost & (physical < log.end))
                 stay &= ~gone
@@ -312,9 +312,9 @@ class Leftovers:
                 holes[i] = True
                 continue
             before = self._place_of(account, number, offset - 1, beside)
-            behind = self._place_of(account, number, offset + 1, beside)
+            after = self._place_of(account, number, offset + 1, beside)
             follows = offset == 0 or (before is not None and before < place)
-            holes[i] = follows and behind is not None and behind > place
+            holes[i] = follows and after is not None and after > place
         return holes
 
     def _is_out_of_order(self, account: QueueAccount, offset: int, other: int, place: int) -> bool:
@@ -363,12 +363,12 @@ class Leftovers:
         for group in np.split(order, breaks):
             account = self._comparer.account(int(rows.number[group[0]]))
             start, end = int(rows.offset[group[0]]), int(rows.offset[group[-1]]) + 1
-            before, behind = self._is_live(account, start - 1), self._is_live(account, end)
-            beside = before or behind
+            before, after = self._is_live(account, start - 1), self._is_live(account, end)
+            beside = before or after
             if not beside and not self._is_the_only_place(rows, claimed, group):
                 continue
             first = start == 0 and self._log.begin == 0  # all that was ever put is there
-            between = (first or before) and behind
+            between = (first or before) and after
             account.right.add(start, end)
             for i in group.tolist():
                 own = (int(claimed[i, 0]), int(claimed[i, 1]))

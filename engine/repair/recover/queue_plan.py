@@ -44,7 +44,7 @@ class QueuePlan:
     `written`: queue offsets that get the unit of their record.
 
     `old_extent`: after the last unit on disk that isn't zeros. `fills`: queue offsets without a message, which get the
-    unit before them; those of `from_behind` the unit after, where the one before shows a message that is missing, too.
+    unit before them; those of `from_after` the unit after, where the one before shows a message that is missing, too.
     `front`: queue offsets at the front whose messages are lost, filled with the unit after them; for a queue that lost
     all of them, with a unit for the inert record (`inert`: place and size). `pre_blanks`: units at the front of the
     first file that get the pre-blank unit. `renumbered`: records that get another queue offset than they say.
@@ -66,7 +66,7 @@ class QueuePlan:
     front: tuple[int, int] = (0, 0)
     inert: tuple[int, int] | None = None
     renumbered: tuple[Renumbered, ...] = ()
-    from_behind: tuple[tuple[int, int], ...] = ()
+    from_after: tuple[tuple[int, int], ...] = ()
     ahead: tuple[SegmentFile, ...] = ()
     cut_end: int = 0
 

@@ -183,9 +183,9 @@ class Settler:
         free = free and start <= physical // MIN_RECORD_SIZE and self._precedes_later_rows(state, physical, end)
         sure = follows or not (state.known or state.written) or self._leftovers.is_vouched_for(physical)
         if not (free and sure):
-            expected, behind = self._expected(state, physical)
+            expected, after = self._expected(state, physical)
             queue = self._comparer.numbers[number]
-            if not free or (expected is not None and not self._may_jump(start, expected, behind, run, many)):
+            if not free or (expected is not None and not self._may_jump(start, expected, after, run, many)):
                 if many > 1 or expected is None or expected in state.known or expected in state.written:
                     self.findings.append(
                         f"{queue} #{start}: {counted(len(run), 'record')} from {physical} on: queue offsets that "
@@ -242,7 +242,7 @@ class Settler:
                 best = (int(offsets[at]) + 1, int(physicals[at]) + int(sizes[at]))
         return best
 
-    def _may_jump(self, start: int, expected: int, behind: int, run: NDArray[np.void], many: int) -> bool:
+    def _may_jump(self, start: int, expected: int, after: int, run: NDArray[np.void], many: int) -> bool:
         """Whether queue offsets may go from `expected` to `start` (rule 16), or whether the field is damaged.
 
         Messages that were lost in between took at least their smallest record each. Without a lost range only a jump
@@ -254,7 +254,7 @@ class Settler:
             return False
         jump = start - expected
         place = int(run["physical_offset"][0])
-        lost = self._log.lost.overlap(behind, place) + self._log.bridged.places.overlap(behind, place)
+        lost = self._log.lost.overlap(after, place) + self._log.bridged.places.overlap(after, place)
         if jump <= lost // self._least(int(run["queue"][0])):
             return True
         return jump <= MAX_FILL and (many > 1 or (start ^ expected).bit_count() > 1)
@@ -272,7 +272,9 @@ class Settler:
         end = max(account.right.end, state.written.end)
         whole = union(account.right, state.written)
         extent = rows.extent if rows is not None else 0
-        cut, cut_end = self._behind_the_log(rows, max(end, rows.first)) if rows is not None and extent > end else (0, 0)
+        cut, cut_end = (
+            self._after_the_log_end(rows, max(end, rows.first)) if rows is not None and extent > end else (0, 0)
+        )
         first, front, inert = whole.start, (0, 0), None
         if self._log.bridged:
             known = rows is not None or self._log.begin > 0
@@ -294,7 +296,7 @@ class Settler:
             cut_end=cut_end,
             units_rebuilt=state.written.total(),
             fills=fills,
-            from_behind=tuple(
+            from_after=tuple(
                 (low, high)
                 for low, high in fills
                 if high in whole and self._is_lost(account, low - 1) and not self._is_lost(account, high)
@@ -307,13 +309,13 @@ class Settler:
             renumbered=tuple(state.renumbered),
         )
 
-    def _behind_the_log(self, rows: QueueRows, start: int) -> tuple[int, int]:
+    def _after_the_log_end(self, rows: QueueRows, start: int) -> tuple[int, int]:
         """Units from a queue offset on that point after the log end: how many, and after the last one."""
         cut = last = 0
         for piece in rows.pieces(start, rows.extent):
             offsets, units = real_rows(rows, *piece)
-            behind = offsets[units["physical_offset"] + units["size"] > self._log.end]
-            cut, last = cut + len(behind), int(behind[-1]) + 1 if len(behind) else last
+            after = offsets[units["physical_offset"] + units["size"] > self._log.end]
+            cut, last = cut + len(after), int(after[-1]) + 1 if len(after) else last
         return cut, last
 
     def _ahead(self, rows: QueueRows, begin: int) -> tuple[SegmentFile, ...]:

@@ -130,7 +130,7 @@ def plan_truncate(
             raise CannotMend("there is no commit log to cut", path=files.root)
         if to_offset is None:
             assert to_time is not None
-            to_offset = planner.behind_time(to_time)
+            to_offset = planner.after_time(to_time)
             if to_offset is None:
                 return planner.plan(mode)
         if to_offset < files.log[0].offset:

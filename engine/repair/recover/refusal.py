@@ -222,7 +222,7 @@ def _damage(files: StoreFiles, choices: Choices, end: LogEnd, fresh: Sequence[Da
             path=choices.stuck.segment.path,
             offset=choices.stuck.offset,
             hint="nothing was changed",
-            next_step=next_step.cut(files.config, end.records_behind),
+            next_step=next_step.cut(files.config, end.records_after),
         )
     if choices.truncate and (end.damage or fresh):
         first = (*end.damage, *fresh)[0]
@@ -235,13 +235,13 @@ def _damage(files: StoreFiles, choices: Choices, end: LogEnd, fresh: Sequence[Da
         )
     if end.damage:
         first = end.damage[0]
-        size = sum(size for _, size in end.behind.values())
+        size = sum(size for _, size in end.after.values())
         return DamageInTheMiddle(
-            f"{first.reason}; {counted(end.records_behind, 'message')} ({size} bytes) after it",
+            f"{first.reason}; {counted(end.records_after, 'message')} ({size} bytes) after it",
             path=first.path,
             offset=first.offset,
             hint=f"nothing was changed; {choices.cut_option} ends the log there instead and saves what follows it",
-            next_step=_bridge(files, choices, end.records_behind),
+            next_step=_bridge(files, choices, end.records_after),
         )
     if choices.bridge or not fresh:
         return None

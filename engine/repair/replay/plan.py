@@ -139,7 +139,7 @@ class ReplayPlan:
                 {"physicalOffset": place, "topic": topic, "reason": reason}
                 for place, topic, reason in share.refused[:SHOWN]
             ],
-            "lost": [stretch.to_json() for stretch in self.report.lost],
+            "lost": [lost_range.to_json() for lost_range in self.report.lost],
             "consumersAbove": [
                 {"group": group, "topic": queue.topic, "queueId": queue.queue_id, "offset": offset, "maxOffset": end}
                 for group, queue, offset, end in self.consumers

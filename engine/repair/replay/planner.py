@@ -195,7 +195,7 @@ class _Planner:
             for topic in rules.topics:
                 known.demand_topic(topic)
         share, report = self._share, counting.report
-        report.lost = [stretch for stretch in report.lost if stretch.file is not None]
+        report.lost = [lost_range for lost_range in report.lost if lost_range.file is not None]
         rules = replace(rules, refused=frozenset(place for place, _, _ in share.refused))
         consumers = read_consumers(self._disk, self._target.root, share.queues)
         above = tuple(

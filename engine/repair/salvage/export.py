@@ -65,7 +65,7 @@ class Export:
     def report(self) -> ScanReport:
         """What is whole and what is lost in all that the repair saved of the log."""
         scan = self._counting.report
-        scan.lost = [stretch for stretch in scan.lost if stretch.file is not None]
+        scan.lost = [lost_range for lost_range in scan.lost if lost_range.file is not None]
         return scan
 
     def __iter__(self) -> Iterator[tuple[int, StoredMessage]]:

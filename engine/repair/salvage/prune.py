@@ -21,7 +21,7 @@ from engine.errors import CannotMend, Refused
 from engine.inspect.dump.salvage_list import ABANDONED, leftovers, read_known_runs, room
 from engine.inspect.dump.saved_log import SavedLog, SavedRepair, find_repair, log_spans, missing_copies, saved_repairs
 from engine.inspect.dump.whole_records import batches, whole_records
-from engine.inspect.store.repairs import APPLIED, MANIFEST, PRUNED, REPLAYED, UNDOING, UNDONE, stretches
+from engine.inspect.store.repairs import APPLIED, MANIFEST, PRUNED, REPLAYED, UNDOING, UNDONE, manifest_ranges
 from engine.inspect.store.survey import surveyed
 from engine.log.source import ClosedLog
 from engine.repair.trees import remove_tree
@@ -204,7 +204,7 @@ def _needed(disk: Disk, saved: SavedRepair) -> tuple[str, str | None] | None:
 def _why_manifest_stays(files: StoreFiles, every: Sequence[SavedRepair], saved: SavedRepair) -> str | None:
     start = files.log[0].offset if files.log else 0
     for kind in ("accepted", "bridged"):
-        if any(end > start for _, end in stretches(saved.repairs, kind)):
+        if any(end > start for _, end in manifest_ranges(saved.repairs, kind)):
             return f"it records which ranges of the log were {kind}"
     last = next((one for one in reversed(every) if one.state != "undone"), None)
     return "it is the last repair" if last is not None and last.id == saved.id else None

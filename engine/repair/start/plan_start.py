@@ -68,7 +68,7 @@ _SIZES = (
 class StartPlan:
     """What would happen.
 
-    `behind`: records and bytes by queue that the log would lose; `short`: messages that stay in the log, but that their
+    `after`: records and bytes by queue that the log would lose; `short`: messages that stay in the log, but that their
     queue would lack, or show other bytes for; `index_removed` and `keys_lost`: files deleted, and keys in them that
     nothing puts again. `settings`: those given that don't match the files. `seconds`: how long reading would take.
     `next`: what to do before a broker is started; `wrong`: codes of what a recovery would find in the log. `gone`: no
@@ -78,7 +78,7 @@ class StartPlan:
 
     files: StoreFiles
     apache: ApacheStart
-    behind: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
+    after: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
     short: dict[TopicQueue, int] = field(default_factory=dict)
     index_removed: list[str] = field(default_factory=list)
     keys_lost: int = 0
@@ -94,16 +94,16 @@ class StartPlan:
     absent: str | None = None
 
     @property
-    def records_behind(self) -> int:
+    def records_after(self) -> int:
         """Sound messages that the log would lose."""
-        return sum(records for records, _ in self.behind.values())
+        return sum(records for records, _ in self.after.values())
 
     @property
     def loses(self) -> list[str]:
         """What would be lost, in words; empty when nothing would."""
         losses = []
-        if self.records_behind:
-            losses.append(f"{counted(self.records_behind, 'message')} after {self.apache.end}")
+        if self.records_after:
+            losses.append(f"{counted(self.records_after, 'message')} after {self.apache.end}")
         if self.short:
             losses.append(f"{counted(sum(self.short.values()), 'message')} of {counted(len(self.short), 'queue')}")
         if self.keys_lost:
@@ -156,19 +156,19 @@ class StartPlan:
             "secondsEstimate": round(self.seconds, 1),
             "bytesCut": self.bytes_cut,
             "damage": [],
-            "recordsAfter": self.records_behind,
+            "recordsAfter": self.records_after,
             "after": [
                 {"topic": queue.topic, "queueId": queue.queue_id, "records": records, "bytes": size}
-                for queue, (records, size) in sorted(self.behind.items())
+                for queue, (records, size) in sorted(self.after.items())
             ],
             "filesRemoved": [os.path.relpath(segment.path, self.files.root) for segment in apache.removed],
             "queues": [
                 {
                     "topic": queue.topic,
                     "queueId": queue.queue_id,
-                    "messagesLost": self.behind.get(queue, (0, 0))[0] + self.short.get(queue, 0),
+                    "messagesLost": self.after.get(queue, (0, 0))[0] + self.short.get(queue, 0),
                 }
-                for queue in sorted(self.behind.keys() | self.short.keys())
+                for queue in sorted(self.after.keys() | self.short.keys())
             ],
             "index": {"filesRemoved": self.index_removed, "keysLost": self.keys_lost},
             "settings": self.settings,
@@ -216,7 +216,7 @@ def _configured(plan: StartPlan, start: ConfigStart, conf: Sequence[str]) -> Non
         return
     if start.stops:
         plan.apache = replace(plan.apache, outcome=StartOutcome.REFUSES, why=start.stops[0], removed=())
-        plan.behind, plan.short, plan.index_removed, plan.keys_lost, plan.bytes_cut = {}, {}, [], 0, 0
+        plan.after, plan.short, plan.index_removed, plan.keys_lost, plan.bytes_cut = {}, {}, [], 0, 0
     elif late := (*start.stops_late, *conf):
         plan.apache = replace(plan.apache, outcome=StartOutcome.REFUSES, why=late[0])
 
@@ -236,7 +236,7 @@ def _outcome(
             _count_all_queues(disk, plan)
             return plan
         _measure(plan, log)
-        _count_behind(plan, log)
+        _count_after(plan, log)
         skipped = _skipped(plan, log)
     _count_short(disk, plan, config, skipped)
     if plan.apache.mode is Mode.ABNORMAL:
@@ -294,7 +294,7 @@ def _measure(plan: StartPlan, log: ClosedLog) -> None:
         plan.seconds = plan.bytes_to_scan * (time.perf_counter() - began) / done
 
 
-def _count_behind(plan: StartPlan, log: ClosedLog) -> None:
+def _count_after(plan: StartPlan, log: ClosedLog) -> None:
     """Sound records that lie after the end."""
     scanner = Scanner(log, max_message_size=plan.files.config.max_message_size)
     last = plan.apache.end
@@ -304,8 +304,8 @@ def _count_behind(plan: StartPlan, log: ClosedLog) -> None:
             for i, row in enumerate(event.rows):
                 if sysflag.is_consumable(row.sys_flag):
                     queue = TopicQueue(event.topic(i).decode("utf-8", "replace"), row.queue_id)
-                    records, size = plan.behind.get(queue, (0, 0))
-                    plan.behind[queue] = (records + 1, size + row.size)
+                    records, size = plan.after.get(queue, (0, 0))
+                    plan.after[queue] = (records + 1, size + row.size)
     plan.bytes_cut = last - plan.apache.end
 
 

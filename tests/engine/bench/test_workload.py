@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.bench.stores import KeptStore
-from engine.bench.workload import BORN_MS, MIB, PER_MS, bodies, data_stretches, workloads, write_log
+from engine.bench.workload import BORN_MS, MIB, PER_MS, bodies, workloads, write_log, written_ranges
 from engine.files.disk import Disk
 from engine.format import message, names
 from engine.format.properties import KEYS
@@ -53,7 +53,7 @@ def test_the_log_is_sound_to_its_end(kept: KeptStore) -> None:
     assert tail is events[-1]
     blanks = [event for event in events if isinstance(event, Blank)]
     assert len(blanks) == len(files.log) - 1
-    assert sum(length for _, length in data_stretches(kept.workload, kept.root / names.COMMITLOG)) == kept.record_bytes
+    assert sum(length for _, length in written_ranges(kept.workload, kept.root / names.COMMITLOG)) == kept.record_bytes
 
 
 def test_the_store_around_it_is_sound(kept: KeptStore) -> None:

@@ -13,7 +13,7 @@ from engine.errors import NotAStore
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.inspect.check import verify as module
-from engine.inspect.check.verify import LEFT_BEHIND, MOVED, Bad, VerifyResult, verify
+from engine.inspect.check.verify import AFTER_THE_END, MOVED, Bad, VerifyResult, verify
 from engine.log.scan import MISSING_SEGMENT
 from tests.support import fixtures
 
@@ -81,7 +81,7 @@ def test_bytes_behind_the_end(fixture_copy: Store) -> None:
     end = fixtures.manifest("clean-small")["maxPhyOffset"]
     write(store, end + 5000, b"left")
     (bad,) = check(store).bad
-    assert (bad.offset, bad.reason) == (end + 5000, LEFT_BEHIND)
+    assert (bad.offset, bad.reason) == (end + 5000, AFTER_THE_END)
     with StoreLock(Disk(), str(store)):  # somebody is writing there
         found = check(store)
         assert (found.live, found.bad) == (True, [])

@@ -54,7 +54,7 @@ def test_as_a_loop_counts(name: str, fixture_store: Store, starts: list[int], cu
                 expected[stretch][0] += 1
                 expected[stretch][1] += unit["size"]
             assert [list(pair) for pair in zip(found.messages.tolist(), found.sizes.tolist(), strict=True)] == expected
-            assert found.behind == {c: sum(u["size"] for u in own if u["offset"] >= c) for c in cuts}
+            assert found.after == {c: sum(u["size"] for u in own if u["offset"] >= c) for c in cuts}
             assert found.min_offset == min((u["offset"] for u in own), default=found.max_offset)
             assert not found.estimated
 
@@ -70,10 +70,10 @@ def test_a_long_queue_by_samples(fixture_store: Store, monkeypatch: pytest.Monke
     assert exact.min_offset > 0
     assert rough.messages.sum() == pytest.approx(exact.messages.sum(), abs=2)
     assert rough.sizes == pytest.approx(exact.sizes, rel=0.5)
-    assert rough.behind[10_000] == 0
-    assert rough.behind[0] == rough.sizes.sum()
+    assert rough.after[10_000] == 0
+    assert rough.after[0] == rough.sizes.sum()
     for cut in cuts[:-1]:
-        assert rough.behind[cut] == pytest.approx(exact.behind[cut], rel=0.4)
+        assert rough.after[cut] == pytest.approx(exact.after[cut], rel=0.4)
 
 
 @pytest.mark.leaves("checkpoint-missing")
@@ -83,4 +83,4 @@ def test_an_empty_queue(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (rows,) = rows_of(tmp_path)
     found = look(rows, [0], [0, 5])
-    assert (found.min_offset, found.max_offset, found.behind) == (0, 0, {0: 0, 5: 0})
+    assert (found.min_offset, found.max_offset, found.after) == (0, 0, {0: 0, 5: 0})

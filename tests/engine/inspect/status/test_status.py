@@ -35,7 +35,7 @@ def test_a_glance_sees_the_end(name: str, fixture_store: Store) -> None:
     assert found.log.max_offset == fixtures.manifest(name)["maxPhyOffset"]
     assert found.log.min_timestamp == log[0]["storeTimestamp"]
     assert found.log.max_timestamp == log[-1]["storeTimestamp"]
-    assert (found.log.behind, found.log.damage, found.log.missing) == (0, None, 0)
+    assert (found.log.not_dispatched, found.log.damage, found.log.missing) == (0, None, 0)
     queues = [line for line in fixtures.dump(name) if line["type"] == "queue"]
     assert sum(t.messages for t in found.topics) == sum(q["max"] - q["min"] for q in queues)
 
@@ -52,7 +52,7 @@ def test_what_is_not_dispatched_yet(fixture_copy: Store) -> None:
         file.seek(at % 2000)
         file.write(bytes(20))
     found = look(store)
-    assert (found.log.behind, found.log.behind_bytes) == (1, last["cqSize"])
+    assert (found.log.not_dispatched, found.log.not_dispatched_bytes) == (1, last["cqSize"])
     assert found.log.max_offset == whole.log.max_offset
 
 
@@ -65,7 +65,7 @@ def test_queues_that_are_gone(fixture_copy: Store) -> None:
     shutil.rmtree(store / "consumequeue")
     found = look(store)
     assert (found.state, found.log.max_offset) == (StoreCondition.CLEAN, whole.log.max_offset)
-    assert found.log.behind > 500
+    assert found.log.not_dispatched > 500
 
 
 @pytest.mark.leaves("log-damage", "unit-missing")

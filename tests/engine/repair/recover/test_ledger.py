@@ -39,7 +39,7 @@ def test_a_cut_names_the_offsets_that_go(tmp_path: Path) -> None:
     damage(tmp_path, places[30] + 95, b"\xff")
     found = lines(tmp_path, cut=True)
     assert {queue.queue_id: line.gone for queue, line in found.items()} == {0: ((15, 20),), 1: ((15, 20),)}
-    assert {queue.queue_id: line.behind[0] for queue, line in found.items()} == {0: 4, 1: 5}  # one is the damaged
+    assert {queue.queue_id: line.after[0] for queue, line in found.items()} == {0: 4, 1: 5}  # one is the damaged
     assert not any(line.repeated or line.rebuilt for line in found.values())
 
 
@@ -49,7 +49,7 @@ def test_a_bridge_names_the_offsets_that_are_lost(tmp_path: Path) -> None:
     damage(tmp_path, places[31] + 95, b"\xff")
     found = lines(tmp_path, bridge=True)
     assert {(queue.queue_id, line.repeated) for queue, line in found.items()} == {(1, ((15, 16),))}
-    assert not any(line.gone or line.behind[0] for line in found.values())
+    assert not any(line.gone or line.after[0] for line in found.values())
 
 
 @pytest.mark.leaves("unit-missing")

@@ -75,7 +75,7 @@ def test_every_whole_message_is_found(
     missing = {m for m in whole if any(s.offset <= m < s.offset + s.length for s in report.lost)}
     assert not missing
     assert report.sound.records >= len(whole) - len(in_odd)
-    behind = sum(stretch.behind.records for stretch in report.lost)
+    behind = sum(stretch.after.records for stretch in report.lost)
     assert behind <= report.sound.records
 
 
@@ -107,7 +107,7 @@ def test_lost_bytes_to_the_byte(tmp_path: Path) -> None:
     places = [stretch.offset for stretch in report.lost]
     for stretch, following in zip(report.lost, [*places[1:], end], strict=True):
         real = [o for o in offsets if stretch.offset + stretch.length <= o < following]
-        assert stretch.behind.records == len(real)
+        assert stretch.after.records == len(real)
     part = scan_store(Disk(), config, start=offsets[25], end=offsets[28])
     assert (part.sound.records, part.lost) == (sum(not 2 * SIZE <= o < 3 * SIZE for o in offsets[25:28]), part.lost)
 

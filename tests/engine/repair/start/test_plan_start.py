@@ -155,7 +155,7 @@ def test_damage_in_the_middle(tmp_path: Path) -> None:
     damage(tmp_path, offsets[260] + 90, b"\xff")
     plan = plan_start(Disk(), settings(tmp_path))
     assert plan.apache.end == offsets[260]
-    assert plan.records_behind == 39
+    assert plan.records_after == 39
     assert plan.refusal is not None
     assert plan.refusal.exit_code == 4
     found = plan.to_json()

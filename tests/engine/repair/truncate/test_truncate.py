@@ -196,7 +196,7 @@ def test_damage_before_is_refused_and_behind_is_cut(tmp_path: Path) -> None:
     with pytest.raises(DamageInTheMiddle, match="before the place"):
         apply(Disk(), found.repair)
     found = plan(Disk(), settings(tmp_path), to_offset=offsets[255])
-    assert found.repair.log.end.records_behind == 300 - 255 - 1
+    assert found.repair.log.end.records_after == 300 - 255 - 1
     apply(Disk(), found.repair)
     assert plan_recover(Disk(), settings(tmp_path)).state.max_offset == offsets[255]
 
