@@ -7,12 +7,12 @@
     ├── Refused                      refused          4     data would be lost; nothing was changed
     │   ├── DamageInTheMiddle        damage           4     sound records lie after a damaged range
     │   ├── StoreChanged             changed          4     the store is not as a repair left it
-    │   ├── LogIsGone                log-missing      4     queues without a commit log
+    │   ├── LogMissing               log-missing      4     queues without a commit log
     │   ├── DataIsAbsent             data-absent      4     a link of the store leads to what is not there
     │   ├── NewerStore               newer-store      4     a store of RocketMQ 5: it is read, and never changed
-    │   └── NoRoomToSave             no-space         4     no space for what is saved and made
-    ├── TimeIsUp                     time-box         1     not finished in the time that was given; run it again
-    ├── CannotMend                   cannot-repair    4     damage that this command can't mend
+    │   └── NoSpaceToSave            no-space         4     no space for what is saved and made
+    ├── TimeLimitReached             time-box         1     not finished in the time that was given; run it again
+    ├── CannotRepair                 cannot-repair    4     damage that this command can't repair
     │   ├── NotAStore                not-a-store      4     the directory holds no store (or another kind of store)
     │   ├── WrongFileSize            file-size        4     a store file of another length than the setting
     │   └── FormatError              format           4     bytes that their place does not allow
@@ -137,7 +137,7 @@ class StoreChanged(Refused):
     code = "changed"
 
 
-class LogIsGone(Refused):
+class LogMissing(Refused):
     """Consume queues, but no commit log: an unmounted disk or a wrong path more often than an empty store."""
 
     code = "log-missing"
@@ -155,39 +155,39 @@ class NewerStore(Refused):
     code = "newer-store"
 
 
-class NoRoomToSave(Refused):
-    """There is no room for what a repair saves first, and for what it makes."""
+class NoSpaceToSave(Refused):
+    """There is no space for what a repair saves first, and for what it makes."""
 
     code = "no-space"
 
 
-class TimeIsUp(RStoreError):
+class TimeLimitReached(RStoreError):
     """The time that was given is over: what was done so far is remembered, and nothing was changed."""
 
     code = "time-box"
     exit_code = 1
 
 
-class CannotMend(RStoreError):
+class CannotRepair(RStoreError):
     """Damage that this command can't mend."""
 
     code = "cannot-repair"
     exit_code = 4
 
 
-class NotAStore(CannotMend):
+class NotAStore(CannotRepair):
     """The directory holds no store that this engine knows."""
 
     code = "not-a-store"
 
 
-class WrongFileSize(CannotMend):
+class WrongFileSize(CannotRepair):
     """A store file's length differs from the setting."""
 
     code = "file-size"
 
 
-class FormatError(CannotMend):
+class FormatError(CannotRepair):
     """Bytes that are not what their place in the store says they are."""
 
     code = "format"

@@ -213,7 +213,7 @@ def put_run(
 
     Raises:
         NotAStore: a typing mistake does not make a directory a store. StoreLocked. Refused: the store needs more than
-        what dispatch does once it is open (a put is not the place to change it). CannotMend, StorageError.
+        what dispatch does once it is open (a put is not the place to change it). CannotRepair, StorageError.
     """
     problems = of_puts(survey(disk, config))
     store: MessageStore | None = None

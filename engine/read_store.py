@@ -52,7 +52,7 @@ class ReadStore(MessageReader):
         """Look at the store that `config` names; sizes that nobody gave are taken from its files.
 
         Raises:
-            NotAStore, CannotMend: there is none that can be read. StorageError.
+            NotAStore, CannotRepair: there is none that can be read. StorageError.
         """
         self._disk = disk or Disk(mapped=False)
         self.files = survey(self._disk, config)

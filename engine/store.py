@@ -88,7 +88,7 @@ class MessageStore(StoreParts):
                 that opens somebody's store does neither.
 
         Raises:
-            StoreLocked: a live process holds it. Refused, CannotMend: recovery would lose data, or can't be done; the
+            StoreLocked: a live process holds it. Refused, CannotRepair: recovery would lose data, or can't be done; the
                 store is RocketMQ 5's. StorageError.
         """
         from engine.inspect.store.newer import refuse_open
@@ -201,13 +201,13 @@ class MessageStore(StoreParts):
         return self._puts.page_cache_busy
 
     @property
-    def out_of_room(self) -> DiskFull | None:
+    def out_of_space(self) -> DiskFull | None:
         """Why puts get no next file of the log; None: they do. Raises StorageError."""
-        return self._puts.out_of_room(self._disk)
+        return self._puts.out_of_space(self._disk)
 
     @property
     def log_files_that_fit(self) -> int:
-        """Files of the log that its disks have room for, beside those that are there. Raises StorageError."""
+        """Files of the log that its disks have space for, beside those that are there. Raises StorageError."""
         return self._puts.files_that_fit(self._disk)
 
     # --- reading (MessageReader has the rest) -----------------------------------------------------------------------

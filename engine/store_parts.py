@@ -106,7 +106,7 @@ class StoreParts(MessageReader):
                 self.index.open(state.index_files)
             known = max(self.queues.max_physical_offset(), self.log.min_offset, 0)
             self.dispatch.start_from(min(known, state.max_offset))
-            # On a full disk dispatch continues as soon as there is room; what is in the queues can be read until then.
+            # On a full disk dispatch continues as soon as there is space; what is in the queues can be read until then.
             with contextlib.suppress(DiskFull):
                 self.dispatch.catch_up(state.max_offset)
             self.log.topic_queue_table = {**self.queues.next_offsets(), **self._ahead()}

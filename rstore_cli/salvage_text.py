@@ -60,7 +60,7 @@ def show_inventory(output: Output, inventory: Inventory) -> None:
     else:
         heads = ["repair", "command", "state", "pieces", "space", "sound records", "replayed"]
         output.table(heads, [_row(entry) for entry in reversed(inventory.entries)], numbers=(3, 4, 5, 6), whole=(0,))
-        output.text(f"salvage/ takes {size(inventory.room)}")
+        output.text(f"salvage/ takes {size(inventory.disk_bytes)}")
     for path, taken, why in inventory.leftovers:
         output.text(f"also in salvage/: {os.path.basename(path)}, {size(taken)}: {why}")
     if inventory.quarantine:
@@ -77,7 +77,7 @@ def _row(entry: RepairEntry) -> list[str]:
         summary["command"],
         summary["state"],
         str(summary["pieces"]),
-        size(entry.room),
+        size(entry.disk_bytes),
         str(entry.report.sound.records),
         "?" if entry.unreadable else str(replayed),
     ]
@@ -94,7 +94,7 @@ def show_detail(output: Output, detail: Detail) -> None:
         ("time (UTC)", summary["time"]),
         ("state", summary["state"]),
         ("directory", entry.saved.directory),
-        ("space", size(entry.room)),
+        ("space", size(entry.disk_bytes)),
         (
             "of the log",
             f"{size(summary['logBytes'])}: {_tally(entry.report.sound)}, {size(entry.report.lost_bytes)} lost",
@@ -190,25 +190,25 @@ def show_prune(output: Output, plan: PrunePlan, *, done: bool) -> None:
     """What goes; or that it is gone."""
     if done:
         output.text()
-        output.text(f"Done: {size(plan.room)} freed.")
+        output.text(f"Done: {size(plan.bytes_freed)} freed.")
         return
-    if plan.doomed:
+    if plan.pruned:
         rows = [
             [
                 one.saved.id,
                 one.saved.state,
-                size(one.room),
+                size(one.disk_bytes),
                 str(one.records) if one.records else "-",
                 one.keeps_manifest or "-",
             ]
-            for one in plan.doomed
+            for one in plan.pruned
         ]
         output.table(["repair", "state", "space", "records lost", "manifest kept"], rows, numbers=(2, 3), whole=(0,))
     for path, taken in plan.abandoned:
         output.text(f"to be removed: {os.path.basename(path)}, {size(taken)}: no manifest")
     for name, why in plan.kept:
         output.text(f"to be kept: {name}: {why}")
-    lost = sum(one.records for one in plan.doomed)
+    lost = sum(one.records for one in plan.pruned)
     output.text()
     if lost:
         output.text(f"{count(lost, 'sound record')} that are neither in the log nor replayed will be lost.")

@@ -86,7 +86,7 @@ class _Run:
         self.total = sum(len(jobs) for _, jobs in plan) + wanted.apart
         kept_bytes = [workload.size * workload.fill * _KEPT for workload, _ in plan] or [wanted.size * _KEPT]
         stored = max(kept_bytes) if wanted.work is None else sum(kept_bytes)
-        stores.demand_room(self.work, int(stored + wanted.size * _COPIES))
+        stores.demand_space(self.work, int(stored + wanted.size * _COPIES))
         self._find_peer()
         results.facts = machine(self.work)
         results.settings = {

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from engine.bench.workload import BORN_MS, PER_MS
 from engine.config import STORE_CONF, STORE_SIZES, apache_key
-from engine.errors import CannotMend, StorageError
+from engine.errors import CannotRepair, StorageError
 from engine.files.disk import Disk
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE
@@ -112,9 +112,9 @@ class KeptStore:
         return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in segments)
 
     def demand_same(self, stamps: tuple[tuple[str, int, int], ...]) -> None:
-        """Raises CannotMend when the log is no longer as `stamps` says: what was measured is worth nothing then."""
+        """Raises CannotRepair when the log is no longer as `stamps` says: what was measured is worth nothing then."""
         if stamps != self.stamps():
-            raise CannotMend("a measurement wrote to the log that all of them share", path=self.root)
+            raise CannotRepair("a measurement wrote to the log that all of them share", path=self.root)
 
 
 def write_sizes(workload: Workload, root: Path) -> None:
@@ -172,7 +172,7 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def demand_room(work: Path, wanted: int) -> None:
+def demand_space(work: Path, wanted: int) -> None:
     """Raises StorageError when `wanted` bytes don't fit below `work`."""
     free = Disk().writable(str(work))
     if free < wanted:

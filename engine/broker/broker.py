@@ -141,7 +141,7 @@ class Broker:
         )  # fmt: skip
 
     def load(self) -> None:
-        """Read the tables, and keep what they were in the history. Raises CannotMend, StorageError."""
+        """Read the tables, and keep what they were in the history. Raises CannotRepair, StorageError."""
         self.history.begin()
         self.topics.load()
         self.groups.load()

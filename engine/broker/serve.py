@@ -77,7 +77,7 @@ def serve(
     A SIGHUP that is ignored (nohup) stays so.
 
     Raises:
-        StoreLocked, Refused, CannotMend: the store can't be opened. StorageError: a port is taken (no store is made
+        StoreLocked, Refused, CannotRepair: the store can't be opened. StorageError: a port is taken (no store is made
         then); or closing failed. InvalidArgument: invalid ports; messageDelayLevel can't be read, with which
         Apache's broker does not start either.
     """
@@ -185,7 +185,7 @@ class Daemon:
         """Start.
 
         Raises:
-            StorageError: a port is taken, a file of TLS or ACL can't be read; CannotMend: a table can't be read;
+            StorageError: a port is taken, a file of TLS or ACL can't be read; CannotRepair: a table can't be read;
             InvalidArgument: TLS or ACL settings that make no sense.
         """
         settings = self._settings

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from engine.config import STORE_SIZES
 from engine.drill.child import ChildTask, settings_text
-from engine.drill.files import copy_tree, data_bytes, demand_room, fingerprint, remove_tree, snapshot
+from engine.drill.files import copy_tree, data_bytes, demand_space, fingerprint, remove_tree, snapshot
 from engine.drill.result import CARRIED_OUT, DrillReport, DrillResult, Failure, Original
 from engine.drill.scene import moved
 from engine.errors import InvalidArgument, StoreLocked
@@ -84,7 +84,7 @@ def run_drills(
 
     Raises:
         InvalidArgument: the store's log lies outside of its directory, or the scratch directory inside.
-        StoreLocked: a live process has it. NotAStore, CannotMend: there is none to copy.
+        StoreLocked: a live process has it. NotAStore, CannotRepair: there is none to copy.
         DiskFull: no room for copies. StorageError.
     """
     wanted = wanted or RunOptions()
@@ -141,7 +141,7 @@ class _Source:
         config = config.with_changes(**{name: getattr(files.config, name) for name in STORE_SIZES})
         # A store that is opened allocates the files that it continues with: two of the log, and one of the index.
         grows = 2 * config.mapped_file_size_commit_log + files.index_layout.file_size
-        demand_room(disk, scratch, size + COPIES * jobs * (size + grows))
+        demand_space(disk, scratch, size + COPIES * jobs * (size + grows))
         before = fingerprint(snapshot(disk, root))
         copy = os.path.join(scratch, "original")
         copy_tree(disk, root, copy)

@@ -88,7 +88,7 @@ def apparent_bytes(disk: Disk, root: str) -> int:
     return sum(entry.size for entry in walk(disk, root) if entry.is_file)
 
 
-def demand_room(disk: Disk, place: str, needed: int) -> None:
+def demand_space(disk: Disk, place: str, needed: int) -> None:
     """Raise DiskFull unless `needed` bytes are usable where `place` is."""
     usable = disk.writable(place)
     if needed > usable:

@@ -28,7 +28,7 @@ class FileSystems(Directories):
     """See the module. A part of `Disk`."""
 
     def usage(self, path: str) -> Usage:
-        """The room of the file system that holds `path`. Root's reserve is neither used nor usable."""
+        """The space of the file system that holds `path`. Root's reserve is neither used nor usable."""
         with self.doing(Operation.STAT, path):
             total, used, usable = shutil.disk_usage(path)
         return Usage(total, used, usable)

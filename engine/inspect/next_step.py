@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend, NextStep, Refused
+from engine.errors import CannotRepair, NextStep, Refused
 from engine.format.quantities import counted
 from engine.inspect.finding import Finding, Fix, Severity
 
@@ -127,10 +127,10 @@ def look(config: StoreConfig) -> NextStep:
     return NextStep(command_line(config, "status"), "shows the state of the store")
 
 
-def not_closed(config: StoreConfig) -> CannotMend:
+def not_closed(config: StoreConfig) -> CannotRepair:
     """The refusal of a command that works on a closed store only."""
     recovery = step(config, Fix.RECOVER)
-    return CannotMend("the store was not closed", path=os.fspath(config.store_path_root_dir), next_step=recovery)
+    return CannotRepair("the store was not closed", path=os.fspath(config.store_path_root_dir), next_step=recovery)
 
 
 def needs_recovery(config: StoreConfig) -> Refused:

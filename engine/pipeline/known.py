@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def known_names(stores: Sequence[StoreRef]) -> KnownNames:
-    """What any of the stores knows. Raises NotAStore, CannotMend, StorageError."""
+    """What any of the stores knows. Raises NotAStore, CannotRepair, StorageError."""
     disk = Disk()
     return KnownNames.together(KnownNames.of_store(disk, store.config) for store in stores)
 

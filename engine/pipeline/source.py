@@ -96,7 +96,7 @@ class StoreReader(DataSourceReader):
         Raises:
             InvalidArgument: offsets of a store that isn't there, or such as only a stream has; none of the stores
                 knows a topic of the option.
-            NotAStore, Refused, CannotMend: as `find_stores`. FormatError: missing files, with onDamage = fail.
+            NotAStore, Refused, CannotRepair: as `find_stores`. FormatError: missing files, with onDamage = fail.
             StorageError.
         """
         disk, options = Disk(), self._options

@@ -60,7 +60,7 @@ def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk
 
     Raises:
         NotAStore: no store there (a glob without a match, RocksDB, DLedger). Refused: two have the same name.
-        CannotMend, InvalidArgument, StorageError: as `survey`, as `of_store`.
+        CannotRepair, InvalidArgument, StorageError: as `survey`, as `of_store`.
     """
     disk = disk or Disk()
     by_name: dict[str, StoreRef] = {}

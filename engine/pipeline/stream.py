@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from engine.errors import InvalidArgument, LogIsGone
+from engine.errors import InvalidArgument, LogMissing
 from engine.files.disk import Disk
 from engine.files.listing import list_segments
 from engine.format.judge import Reason
@@ -75,7 +75,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             InvalidArgument: it names a store that isn't there, or the option `topic` a topic that no store knows.
-            NotAStore, Refused, CannotMend, StorageError.
+            NotAStore, Refused, CannotRepair, StorageError.
         """
         disk, stores = Disk(), sorted(self._found(), key=lambda store: store.name)
         demand_known(stores, self._options.wanted.topics or ())
@@ -99,7 +99,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next micro-batch goes from `start` on: `start` itself when there is nothing new.
 
         Raises:
-            LogIsGone: what comes next is not there any more. StorageError.
+            LogMissing: what comes next is not there any more. StorageError.
         """
         disk, stores = Disk(), self._found()
         start = self._checked(start, stores)
@@ -124,7 +124,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The shares of a micro-batch.
 
         Raises:
-            LogIsGone: some of it is not there any more. FormatError: missing files, with onDamage = fail.
+            LogMissing: some of it is not there any more. FormatError: missing files, with onDamage = fail.
         """
         stores = self._found()
         start = self._checked(start, stores)
@@ -173,7 +173,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if at is None or (at < begin and not self._options.fail_on_data_loss):
                 at = begin
             elif at < begin:
-                raise LogIsGone(
+                raise LogMissing(
                     f"{begin - at} bytes of the log of {store.name} were deleted before they were read:"
                     f" offsets {at} to {begin}",
                     path=store.root,
@@ -183,7 +183,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             for name in start:
                 if name not in offsets:
-                    raise LogIsGone(
+                    raise LogMissing(
                         f"the store {name}, which the query has read, is no longer one of the stores",
                         hint="add it again, or set failOnDataLoss = false",
                     )
@@ -193,7 +193,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last = store.segments[-1].end if store.segments else 0
         if start > last or not _reaches(store, start, disk):
             if self._options.fail_on_data_loss:
-                raise LogIsGone(
+                raise LogMissing(
                     f"the log of {store.name} ends before offset {start}, which the query has read: the log was cut",
                     path=store.root,
                     hint="is it another store? failOnDataLoss = false waits until the log reaches that offset",

@@ -88,7 +88,7 @@ class PutService:
         self._asks_more = self._slave or limits_queues
         self._patience = (max(config.sync_flush_timeout, config.slave_timeout) + _GRACE_MS) / 1000
         self._paths = [str(path) for path in config.commit_log_paths]
-        self._no_room: tuple[DiskFull, int] | None = None
+        self._no_space: tuple[DiskFull, int] | None = None
         self.closed = False
         self.replicate: Replicate | None = None
 
@@ -148,7 +148,7 @@ class PutService:
             return PutResult(PutMessageStatus.UNKNOWN_ERROR, error=error)
         except StorageError as error:
             if isinstance(error, DiskFull):
-                self._no_room = (error, log.max_offset)
+                self._no_space = (error, log.max_offset)
             return PutResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, error=error)
         self._appended()
         if self._never_waits:
@@ -201,23 +201,23 @@ class PutService:
         """Whether puts may wait for flush or slave."""
         return not self._never_waits
 
-    def out_of_room(self, disk: Disk) -> DiskFull | None:
-        """Why the last put got no file of the log; None: there is room for one now, or a later put was stored.
+    def out_of_space(self, disk: Disk) -> DiskFull | None:
+        """Why the last put got no file of the log; None: there is space for one now, or a later put was stored.
 
         No flag says it: each put tries again, as in Apache, and what fits into the last file is stored.
         """
-        noted = self._no_room
+        noted = self._no_space
         if noted is None:
             return None
         error, end = noted
         if self._log.max_offset == end and not self.files_that_fit(disk):
             return error
-        if self._no_room is noted:
-            self._no_room = None
+        if self._no_space is noted:
+            self._no_space = None
         return None
 
     def files_that_fit(self, disk: Disk) -> int:
-        """Files of the log that one of its disks has room for, beside those that are there. Raises StorageError."""
+        """Files of the log that one of its disks has space for, beside those that are there. Raises StorageError."""
         return max(disk.writable(path) // self._log.file_size for path in self._paths)
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import CannotMend, InvalidArgument, Refused
+from engine.errors import CannotRepair, InvalidArgument, Refused
 from engine.files.disk import Disk
 from engine.format import properties, sysflag
 from engine.format.message import Message, decode
@@ -75,7 +75,7 @@ def test_every_sound_message_of_a_damaged_store(
         assert plan.share.messages > 0
         assert not plan.share.refused
     elif (root / "salvage").exists():
-        with pytest.raises(CannotMend):
+        with pytest.raises(CannotRepair):
             plan_replay(Disk(), config, ReplayRequest())
     assert problems(config) <= before
     there = {message.physical_offset: message for _, _, _, message in by_queue(config, damaged=True)}
@@ -175,7 +175,7 @@ def test_topics_one_after_the_other(tmp_path: Path) -> None:
 def test_what_the_log_has_is_passed_over(damaged: StoreConfig) -> None:
     cut(damaged)
     undo(Disk(), plan_undo(Disk(), damaged))
-    with pytest.raises(CannotMend):
+    with pytest.raises(CannotRepair):
         plan_replay(Disk(), damaged, ReplayRequest())
     name = next(path.name for path in (Path(damaged.store_path_root_dir) / "salvage").iterdir())
     with pytest.raises(Refused):

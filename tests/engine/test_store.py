@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import BrokerRole, FlushDiskType
-from engine.errors import InvalidArgument, LogIsGone, RStoreError, StorageError, StoreLocked
+from engine.errors import InvalidArgument, LogMissing, RStoreError, StorageError, StoreLocked
 from engine.format import hosts, properties, sysflag
 from engine.format.batch import BatchItem
 from engine.format.message import Message, decode
@@ -351,7 +351,7 @@ def test_an_open_that_fails_gives_the_lock_back(tmp_path: Path) -> None:
 def test_queues_without_a_log_are_refused_and_nothing_is_made(tmp_path: Path) -> None:
     (tmp_path / "consumequeue/T/0").mkdir(parents=True)
     (tmp_path / "consumequeue/T/0" / ("0" * 20)).write_bytes(bytes(2000))
-    with pytest.raises(LogIsGone):
+    with pytest.raises(LogMissing):
         MessageStore.open(small(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["consumequeue", "lock"]
 

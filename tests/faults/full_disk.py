@@ -21,7 +21,7 @@ import pytest
 
 from engine.config import FlushDiskType
 from engine.drill.ledger import missing
-from engine.errors import DiskFull, NoRoomToSave
+from engine.errors import DiskFull, NoSpaceToSave
 from engine.files.disk import Disk
 from engine.format.message import Message
 from engine.log.results import PutMessageStatus, PutResult
@@ -272,7 +272,7 @@ def saved_from_holes(place: Place) -> int:
     taken = index.stat().st_blocks * 512
     assert 30 * CHUNK < taken < index.stat().st_size // 2, "keys are spread over the pages"
     place.fill(taken // 2)
-    with pytest.raises(NoRoomToSave):
+    with pytest.raises(NoSpaceToSave):
         apply(Disk(), plan_recover(Disk(), config, whole=True))
     assert stores.contents(place.root) == before
     place.free()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import CannotMend
+from engine.errors import CannotRepair
 from engine.files.disk import Disk
 from engine.inspect.check.doctor import doctor
 from engine.repair.recover.apply import apply
@@ -58,7 +58,7 @@ def with_strays(root: Path, part: str) -> None:
     (below / f"{1 << 43:020d}").mkdir()
     for name in (f"{1 << 42:020d}", f"{1 << 43:020d}"):
         before = files(root)
-        with pytest.raises(CannotMend) as refused:
+        with pytest.raises(CannotRepair) as refused:
             apply(Disk(), plan_recover(Disk(), settings(root)))
         assert refused.value.path == str(below / name)
         assert "move it out of the store" in str(refused.value.hint)

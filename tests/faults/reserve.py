@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import NoRoomToSave
+from engine.errors import NoSpaceToSave
 from engine.files.disk import Disk
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover
@@ -51,7 +51,7 @@ def main() -> None:
     rules.damage(root, 19_800, b"\xff" * 300)
     fill(place, 4096)
     before = stores.snapshot(root)
-    with pytest.raises(NoRoomToSave):
+    with pytest.raises(NoSpaceToSave):
         repaired(root)
     assert stores.snapshot(root) == before
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import DiskFull, NoRoomToSave
+from engine.errors import DiskFull, NoSpaceToSave
 from engine.files.disk import Disk
 from engine.files.faults import SPACE_TAKING, FaultyDisk
 from engine.files.file_system import Usage
@@ -191,7 +191,7 @@ def test_no_room_to_save_what_goes_changes_nothing(fixture_copy: Store) -> None:
     case, root = damaged("all-at-once", fixture_copy)
     before = stores.snapshot(root)
     disk = Cramped(1 << 12)
-    with pytest.raises(NoRoomToSave) as refused:
+    with pytest.raises(NoSpaceToSave) as refused:
         apply(disk, plan_recover(disk, corpus.config(root, case), cut=True))
     assert refused.value.exit_code == 4
     assert refused.value.next is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import DiskFull, NoRoomToSave
+from engine.errors import DiskFull, NoSpaceToSave
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.file_system import Usage
@@ -186,7 +186,7 @@ def test_extension_units_that_go_leave_holes_behind_them(size: int, tmp_path: Pa
 
 def asked(plan: Planner, usable: int) -> tuple[int, int]:
     """Bytes to save and bytes to make, as a refusal names them."""
-    with pytest.raises(NoRoomToSave) as refused:
+    with pytest.raises(NoSpaceToSave) as refused:
         apply(Cramped(usable), plan(Disk()))
     numbers = re.findall(r"(\d+) bytes", refused.value.message)
     return int(numbers[0]), int(numbers[1]) if "that it writes" in refused.value.message else 0
@@ -228,7 +228,7 @@ def test_without_salvage_there_must_be_room_as_well(store: Path) -> None:
     made = sum(space_needed(Disk(), plan).values())
     if made:
         before = stores.snapshot(store)
-        with pytest.raises(NoRoomToSave, match=f"{made} bytes, {made - 1} are free"):
+        with pytest.raises(NoSpaceToSave, match=f"{made} bytes, {made - 1} are free"):
             apply(Cramped(made - 1), plan, keep=False)
         assert stores.snapshot(store) == before
     apply(Cramped(made), recovery(settings(store))(Disk()), keep=False)

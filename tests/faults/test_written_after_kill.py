@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import CannotMend, StoreChanged
+from engine.errors import CannotRepair, StoreChanged
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import names
@@ -82,7 +82,7 @@ def take_back_all(root: Path, came: set[bytes]) -> None:
     for _ in range(4):
         try:
             undo(Disk(), plan_undo(Disk(), settings(root)))
-        except (StoreChanged, CannotMend):
+        except (StoreChanged, CannotRepair):
             return
         assert came <= stored(root)
     pytest.fail("undo never refused")

@@ -13,7 +13,7 @@ import pytest
 
 from engine.bench.workload import Workload, write_log
 from engine.config import STORE_SIZES, StoreConfig
-from engine.errors import CannotMend, DamageInTheMiddle, DiskFull, InvalidArgument, StoreLocked
+from engine.errors import CannotRepair, DamageInTheMiddle, DiskFull, InvalidArgument, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.format import names
@@ -255,7 +255,7 @@ def test_damage_is_for_recover(spark: SparkSession, tmp_path: Path) -> None:
 def test_refused(spark: SparkSession, fixture_copy: Store, tmp_path: Path) -> None:
     crashed, clean = fixture_copy("crashed-small"), fixture_copy("clean-small")
     before = stores.contents(clean)
-    with pytest.raises(CannotMend, match="was not closed"):
+    with pytest.raises(CannotRepair, match="was not closed"):
         run(spark, find_stores([str(crashed)]), ReindexOptions(apply=True))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
@@ -298,7 +298,7 @@ def test_what_is_refused_is_told_before_a_store_is_changed(spark: SparkSession, 
         (roots[1] / "abort").touch()
     before = [stores.contents(root) for root in roots]
     found = [one for root in roots for one in refs(tmp_path, root, settings(root))]
-    with pytest.raises(CannotMend, match="wrong name or size" if odd else "was not closed"):
+    with pytest.raises(CannotRepair, match="wrong name or size" if odd else "was not closed"):
         run(spark, found, ReindexOptions(5_000, apply=True))
     for root, held in zip(roots, before, strict=True):
         now = stores.contents(root)

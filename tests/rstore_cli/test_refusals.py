@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import CannotMend, NextStep, Refused, StorageError
+from engine.errors import CannotRepair, NextStep, Refused, StorageError
 from rstore_cli.error_text import error_lines
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.rstore_cli.conftest import Cli
@@ -98,11 +98,13 @@ def test_a_list_in_a_reason_is_cut_where_it_gets_long() -> None:
 
 
 def test_what_rstore_can_not_do_stands_in_the_same_place() -> None:
-    error = CannotMend("no log", path="/s/commitlog", hint="nothing was changed", next_step=NextStep(None, "mount it"))
+    error = CannotRepair(
+        "no log", path="/s/commitlog", hint="nothing was changed", next_step=NextStep(None, "mount it")
+    )
     assert error_lines(error, root="/s", planned=True) == ["refused: no log at commitlog", "Next: mount it"]
 
 
 def test_an_error_that_refuses_nothing_is_one_line() -> None:
     following = NextStep("rstore check", "looks")
-    for error in (StorageError("reading", path="/s", next_step=following), CannotMend("odd", path="/s", hint="look")):
+    for error in (StorageError("reading", path="/s", next_step=following), CannotRepair("odd", path="/s", hint="look")):
         assert error_lines(error, root="/s", planned=False) == [str(error)]

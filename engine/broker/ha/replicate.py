@@ -22,7 +22,7 @@ from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.broker.net.client import RemotingClient
 from engine.broker.tables.config_file import ConfigFile
 from engine.config import BrokerRole
-from engine.errors import CannotMend, FormatError, RStoreError, StorageError
+from engine.errors import CannotRepair, FormatError, RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.format.numbers import INT_MAX, parse_int
 from engine.store import MessageStore
@@ -124,7 +124,7 @@ def replicate(
         log: gets what happens.
 
     Raises:
-        Diverged: copy and broker are not two copies of one log. CannotMend: a record that came is damaged; other file
+        Diverged: copy and broker are not two copies of one log. CannotRepair: a record that came is damaged; other file
         sizes. StoreLocked, Refused: the copy can't be opened. StorageError: the broker can't be reached for long, or
         the copy can't be written. InvalidArgument.
     """
@@ -172,7 +172,7 @@ class _Replication:
             return {}
 
     def _sized(self, settings: dict[str, str]) -> StoreConfig:
-        """The copy's settings. Raises CannotMend: its log has files of another size. FormatError."""
+        """The copy's settings. Raises CannotRepair: its log has files of another size. FormatError."""
         config = self._config
         disk = Disk()
         fresh = not any(disk.exists(path) and disk.listdir(path) for path in config.log_directories)
@@ -184,7 +184,7 @@ class _Replication:
         config = config.with_changes(**changes, broker_role=BrokerRole.SLAVE)
         theirs = _number(settings, "mappedFileSizeCommitLog") or config.mapped_file_size_commit_log
         if (fresh or "mapped_file_size_commit_log" in config.given) and theirs != config.mapped_file_size_commit_log:
-            raise CannotMend(
+            raise CannotRepair(
                 f"the broker's segment size is {theirs}, the copy's is {config.mapped_file_size_commit_log}",
                 hint="a copy must have the same: remove mappedFileSizeCommitLog",
             )

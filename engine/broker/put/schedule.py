@@ -16,7 +16,7 @@ from engine.broker.tables.config_file import KeptTable
 from engine.broker.tables.offsets import at_most_the_end
 from engine.broker.tables.topics import DLQ, RETRY
 from engine.config import delay_levels
-from engine.errors import CannotMend, RStoreError
+from engine.errors import CannotRepair, RStoreError
 from engine.format import names, properties, queue_unit, sysflag
 from engine.format.delay import queue_of_level
 from engine.format.message import DueMessage
@@ -78,13 +78,13 @@ class ScheduleService(KeptTable):
         self.lost = 0
 
     def load(self) -> None:
-        """Read delayOffset.json. Raises CannotMend, StorageError. Source: also #correctDelayOffset."""
+        """Read delayOffset.json. Raises CannotRepair, StorageError. Source: also #correctDelayOffset."""
         self._read(self._file.load())
         for level, offset in self._offsets.items():
             self._offsets[level] = at_most_the_end(self._store, names.SCHEDULE_TOPIC, queue_of_level(level), offset)
 
     def take(self, table: dict[str, Any]) -> None:
-        """A master's offsets instead of ours. Raises CannotMend. Source: SlaveSynchronize#syncDelayOffset."""
+        """A master's offsets instead of ours. Raises CannotRepair. Source: SlaveSynchronize#syncDelayOffset."""
         self._read(table)
         self._changed = True
 
@@ -93,7 +93,7 @@ class ScheduleService(KeptTable):
             offsets = table.get("offsetTable", {})
             self._offsets = {int(level): int(offset) for level, offset in offsets.items()}
         except (TypeError, ValueError, ArithmeticError, AttributeError):
-            raise CannotMend("an offset is not a number", path=self._file.path) from None
+            raise CannotRepair("an offset is not a number", path=self._file.path) from None
 
     def to_json(self) -> dict[str, Any]:
         """DelayOffsetSerializeWrapper; delayOffset.json."""

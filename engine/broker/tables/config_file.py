@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from engine.broker.requests.answers import Answer
-from engine.errors import CannotMend, RStoreError
+from engine.errors import CannotRepair, RStoreError
 from engine.format import fastjson
 from engine.inspect.store.config_files import BACKUP, ConfigFileState, read_text
 from engine.inspect.store.config_shapes import TABLES
@@ -47,7 +47,7 @@ class ConfigFile:
         """What the file says, or where it is missing or broken, its `.bak`; {} when neither is there.
 
         Raises:
-            CannotMend: something is there, and can't be read. StorageError.
+            CannotRepair: something is there, and can't be read. StorageError.
         """
         wrong: list[str] = []
         for name in (self._name, self._name + BACKUP):
@@ -58,7 +58,7 @@ class ConfigFile:
                 wrong.append(f"{name}: {text.problem or 'not a JSON object'}")
         if wrong:
             hint = "rstore rebuild-config rebuilds it" if self._name in TABLES else "repair it, or move it away"
-            raise CannotMend("; ".join(wrong), path=self.path, hint=hint)
+            raise CannotRepair("; ".join(wrong), path=self.path, hint=hint)
         return {}
 
     def save(self, value: dict[str, Any], number: int | None = None) -> None:
@@ -179,7 +179,7 @@ class VersionedTable(ABC, Generic[Entry]):
         return {"dataVersion": self.version.to_json(), **self._as_json(self._table)}
 
     def _read(self, name: str, of_json: Callable[[str, Any], Entry]) -> dict[str, Entry]:
-        """The table of that name in the file, whose version is ours then. Raises CannotMend, StorageError."""
+        """The table of that name in the file, whose version is ours then. Raises CannotRepair, StorageError."""
         version, table = self._parsed(self._file.load(), name, of_json)
         self.version = version or self.version
         return table
@@ -187,7 +187,7 @@ class VersionedTable(ABC, Generic[Entry]):
     def _parsed(
         self, content: dict[str, Any], name: str, of_json: Callable[[str, Any], Entry]
     ) -> tuple[DataVersion | None, dict[str, Entry]]:
-        """Raises CannotMend."""
+        """Raises CannotRepair."""
         at, version = "dataVersion", None
         try:
             entry = content.get(at)
@@ -197,14 +197,14 @@ class VersionedTable(ABC, Generic[Entry]):
             for at, entry in content.get(name, {}).items():
                 table[at] = of_json(at, entry)
         except (TypeError, ValueError, ArithmeticError, AttributeError, Answer) as error:
-            raise CannotMend(f"{at}: {error}", path=self._file.path) from None
+            raise CannotRepair(f"{at}: {error}", path=self._file.path) from None
         return version, table
 
     def _take(self, content: dict[str, Any], name: str, of_json: Callable[[str, Any], Entry]) -> None:
         """A master's table instead of ours, with its version; nothing when that is ours. Durable when this returns.
 
         Raises:
-            CannotMend: it is none. DiskFull, StorageError.
+            CannotRepair: it is none. DiskFull, StorageError.
         """
         version, table = self._parsed(content, name, of_json)
         if version is None or version == self.version:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.tables.config_file import KeptTable
-from engine.errors import CannotMend
+from engine.errors import CannotRepair
 from engine.log.sql import BadExpression, compile_expression
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class ConsumerFilters(KeptTable):
         self._table: dict[str, dict[str, FilterData]] = {}
 
     def load(self) -> None:
-        """What the file says; all of them are dead until they are heard of. Raises CannotMend, StorageError."""
+        """What the file says; all of them are dead until they are heard of. Raises CannotRepair, StorageError."""
         now = self._now_ms()
         try:
             for topic, entry in self._file.load().get("filterDataByTopic", {}).items():
@@ -110,7 +110,7 @@ class ConsumerFilters(KeptTable):
                         filter_data.dead_ms = max(now - _DEAD_AT_LOAD_MS, filter_data.born_ms)
                     self._table.setdefault(topic, {})[group] = filter_data
         except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-            raise CannotMend(f"malformed filter data: {error!r}", path=self._file.path) from None
+            raise CannotRepair(f"malformed filter data: {error!r}", path=self._file.path) from None
 
     def get(self, topic: str, group: str) -> FilterData | None:
         """The filter, None when there is none."""

@@ -82,11 +82,11 @@ class GroupTable(VersionedTable[GroupConfig]):
         self.groups.update((name, GroupConfig(name)) for name in _OWN)
 
     def load(self) -> None:
-        """What subscriptionGroup.json says, over the predefined ones. Raises CannotMend, StorageError."""
+        """What subscriptionGroup.json says, over the predefined ones. Raises CannotRepair, StorageError."""
         self.groups.update(self._read("subscriptionGroupTable", GroupConfig.of_json))
 
     def take(self, table: dict[str, Any]) -> None:
-        """A master's groups instead of ours. Raises CannotMend, StorageError."""
+        """A master's groups instead of ours. Raises CannotRepair, StorageError."""
         self._take(table, "subscriptionGroupTable", GroupConfig.of_json)
 
     def find(self, name: str) -> GroupConfig | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend
+from engine.errors import CannotRepair
 
 if TYPE_CHECKING:
     from engine.broker.tables.config_file import ConfigFile
@@ -21,10 +21,10 @@ class KvConfig:
         self._spaces: dict[str, dict[str, str]] = {}
 
     def load(self) -> None:
-        """What kvConfig.json says. Raises CannotMend, StorageError."""
+        """What kvConfig.json says. Raises CannotRepair, StorageError."""
         for space, entries in (self._file.load().get("configTable") or {}).items():
             if not isinstance(entries, dict):
-                raise CannotMend(f"{space}: not a JSON object", path=self._file.path)
+                raise CannotRepair(f"{space}: not a JSON object", path=self._file.path)
             self._spaces[space] = {key: str(value) for key, value in entries.items()}
 
     def get(self, space: str, key: str) -> str | None:

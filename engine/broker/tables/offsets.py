@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.tables.config_file import KeptTable
-from engine.errors import CannotMend
+from engine.errors import CannotRepair
 
 if TYPE_CHECKING:
     from engine.broker.tables.config_file import ConfigFile
@@ -23,11 +23,11 @@ class ConsumerOffsets(KeptTable):
         self._table: dict[tuple[str, str], dict[int, int]] = {}
 
     def load(self) -> None:
-        """What the file says. Raises CannotMend, StorageError."""
+        """What the file says. Raises CannotRepair, StorageError."""
         self._table.update(self._parsed(self._file.load()))
 
     def take(self, table: dict[str, Any]) -> None:
-        """A master's offsets over ours. Raises CannotMend. Source: SlaveSynchronize#syncConsumerOffset."""
+        """A master's offsets over ours. Raises CannotRepair. Source: SlaveSynchronize#syncConsumerOffset."""
         self._table.update(self._parsed(table))
         self._changed = True
 
@@ -39,7 +39,7 @@ class ConsumerOffsets(KeptTable):
                 if at and isinstance(queues, dict):
                     table[topic, group] = {int(queue): int(offset) for queue, offset in queues.items()}
             except (TypeError, ValueError, ArithmeticError):
-                raise CannotMend(f"{key}: an offset is not a number", path=self._file.path) from None
+                raise CannotRepair(f"{key}: an offset is not a number", path=self._file.path) from None
         return table
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:

@@ -116,13 +116,13 @@ class TopicTable(VersionedTable[TopicConfig]):
         self.topics.update((topic.name, topic) for topic in own)
 
     def load(self) -> None:
-        """What topics.json says, over the predefined ones. Raises CannotMend, StorageError."""
+        """What topics.json says, over the predefined ones. Raises CannotRepair, StorageError."""
         table = self._read("topicConfigTable", TopicConfig.of_json)
         self.was_kept = bool(table)
         self.topics.update(table)
 
     def take(self, table: dict[str, Any]) -> None:
-        """A master's topics instead of ours. Raises CannotMend, StorageError."""
+        """A master's topics instead of ours. Raises CannotRepair, StorageError."""
         self._take(table, "topicConfigTable", TopicConfig.of_json)
 
     def find(self, name: str) -> TopicConfig | None:

@@ -115,7 +115,7 @@ class Health:
         flags = self._store.flags
         refused, _ = flags.refusal
         if not refused:
-            out = self._store.out_of_room
+            out = self._store.out_of_space
             return [] if out is None else [HealthReason("disk-full", str(out))]
         return [
             HealthReason("disk-full" if isinstance(error, DiskFull) else "not-writeable", str(error))

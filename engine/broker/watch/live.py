@@ -140,15 +140,15 @@ class Live:
 
     @property
     def writeable(self) -> bool:
-        """False while puts are refused: a full disk, no room for the log's next file, a failure."""
+        """False while puts are refused: a full disk, no space for the log's next file, a failure."""
         store = self.watched.store
         try:
-            return store.flags.writeable and store.out_of_room is None
-        except StorageError:  # the system does not say how much room there is: the last put found none
+            return store.flags.writeable and store.out_of_space is None
+        except StorageError:  # the system does not say how much space there is: the last put found none
             return False
 
     def log_files_that_fit(self) -> int | None:
-        """Files of the log that its disks have room for; None where the system doesn't say."""
+        """Files of the log that its disks have space for; None where the system doesn't say."""
         try:
             return self.watched.store.log_files_that_fit
         except StorageError:

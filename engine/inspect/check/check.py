@@ -27,7 +27,7 @@ from engine.format.delay import DelayLevels
 from engine.format.quantities import counted
 from engine.inspect import next_step
 from engine.inspect.check import config as check_config
-from engine.inspect.check.files import as_planned, file_findings, path_findings, room_findings, unnamed_finding
+from engine.inspect.check.files import as_planned, file_findings, path_findings, space_findings, unnamed_finding
 from engine.inspect.check.index import IndexPart, check_index_file, check_order
 from engine.inspect.check.log import LogPart
 from engine.inspect.check.queues import LogView, QueueJudge, dispatched
@@ -118,7 +118,7 @@ def check(
             (engine.repair.recover.following); None: as they are.
 
     Raises:
-        NotAStore, CannotMend: there is no store to check. StorageError: it can't be read.
+        NotAStore, CannotRepair: there is no store to check. StorageError: it can't be read.
     """
     began = time.monotonic()
     deadline = None if time_box_ms is None else began + time_box_ms / 1000
@@ -240,7 +240,7 @@ class _Run:
         files, findings = self._files, self._findings
         done = repairs(self._disk, files.root)
         file_findings(self._disk, self._named, findings, live=self.live, done=done, layout=self._layout)
-        room_findings(self._disk, files, findings)
+        space_findings(self._disk, files, findings)
         path_findings(self._disk, files.config, findings)
         for start, end in self._known.bridged:
             segment = next((s for s in files.log if s.offset <= start < s.end), None)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.disk_levels import max_used
 from engine.config import STORE_SIZES, BrokerRole, apache_key
-from engine.errors import CannotMend, NextStep, NotAStore, StorageError
+from engine.errors import CannotRepair, NextStep, NotAStore, StorageError
 from engine.files.entry import FileKind
 from engine.files.listing import Oddness, is_lost_found
 from engine.files.lock import holder_of
@@ -25,7 +25,7 @@ from engine.format import names
 from engine.inspect import next_step
 from engine.inspect.check.config import read_config
 from engine.inspect.check.doctor_conf import CONF_CODES, look_at_conf, unread_keys
-from engine.inspect.check.files import as_planned, file_findings, gap_findings, path_findings, room_findings
+from engine.inspect.check.files import as_planned, file_findings, gap_findings, path_findings, space_findings
 from engine.inspect.check.served import check_served
 from engine.inspect.finding import CODES, Code, Finding, Findings, Fix, Severity
 from engine.inspect.store.layout import layout_of
@@ -205,7 +205,7 @@ def _survey(disk: Disk, config: StoreConfig, root: str, findings: Findings) -> S
         return survey(disk, settled(disk, config))
     except NotAStore as error:
         findings.add("store-missing" if "no store" in error.message else "store-kind", root, root, error.message)
-    except CannotMend as error:
+    except CannotRepair as error:
         findings.add("file-size", error.path or root, error.path or root, error.message)
     except StorageError as error:
         findings.add("permission", error.path or root, error.path or root, error.message)
@@ -230,7 +230,7 @@ def _look(disk: Disk, given: StoreConfig, files: StoreFiles, findings: Findings,
     file_findings(disk, files, findings, live=live, done=done, leave_out=reported, layout=layout)
     planned = as_planned(files, layout)
     gap_findings(disk, planned, findings, done)
-    room_findings(disk, files, findings)
+    space_findings(disk, files, findings)
     believed = layout is not None and layout.always is None
     _sizes(disk, given, files, findings, {"mapped_file_size_commit_log"} if believed else set(), unread)
     config = read_config(disk, files.config, files.root, findings)

@@ -145,7 +145,7 @@ def _layout_findings(files: StoreFiles, layout: Layout, findings: Findings, leav
             findings.add("log-surplus", odd.path, below(odd.path), odd.description)
 
 
-def room_findings(disk: Disk, files: StoreFiles, findings: Findings) -> None:
+def space_findings(disk: Disk, files: StoreFiles, findings: Findings) -> None:
     """Whether the log's disk takes another segment, for a broker that is not root's. Raises StorageError."""
     size = files.config.mapped_file_size_commit_log
     for path in {os.fspath(path) for path in files.config.commit_log_paths}:

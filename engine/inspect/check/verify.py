@@ -150,7 +150,7 @@ def verify(
         progress: called with bytes of the log read so far and in all.
 
     Raises:
-        NotAStore, CannotMend, StorageError.
+        NotAStore, CannotRepair, StorageError.
     """
     began = time.monotonic()
     files = survey(disk, config)

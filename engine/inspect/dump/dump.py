@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotMend, InvalidArgument, RStoreError, WrongFileSize
+from engine.errors import CannotRepair, InvalidArgument, RStoreError, WrongFileSize
 from engine.files.lock import holder_of
 from engine.format import message, names
 from engine.format.message import StoredMessage
@@ -58,7 +58,7 @@ def dump_log(
     """The log from the physical offset `start` up to `end`; it continues after damage. `topic`: only its messages.
 
     Raises:
-        NotAStore, CannotMend, StorageError.
+        NotAStore, CannotRepair, StorageError.
     """
     wanted = None if topic is None else stored_topic(topic)
     for item in dump_log_batches(disk, config, start=start, end=end):
@@ -86,7 +86,7 @@ def dump_log_batches(
         jobs: threads that read the log ahead (None: one a core); one reads no more than is asked for.
 
     Raises:
-        NotAStore, CannotMend, StorageError.
+        NotAStore, CannotRepair, StorageError.
     """
     files = survey(disk, config)
     if not files.log:
@@ -138,7 +138,7 @@ def dump_queue(
     """The units of a queue: queue offsets [start, end), from its first message on unless `start` says otherwise.
 
     Raises:
-        InvalidArgument: there is no such queue. NotAStore, CannotMend, StorageError.
+        InvalidArgument: there is no such queue. NotAStore, CannotRepair, StorageError.
     """
     files = survey(disk, config)
     refuse_queue(files.config, files.root, files.newer, topic)
@@ -198,7 +198,7 @@ def dump_index_headers(disk: Disk, config: StoreConfig) -> Iterator[IndexFileDum
     """The header of every index file, by name.
 
     Raises:
-        NotAStore, CannotMend, StorageError.
+        NotAStore, CannotRepair, StorageError.
     """
     files = survey(disk, config)
     for index in files.index:
@@ -217,7 +217,7 @@ def dump_index(
     A file that can't be read as one gives an IndexFileDump with its error.
 
     Raises:
-        InvalidArgument: no index file `file`. NotAStore, CannotMend, StorageError.
+        InvalidArgument: no index file `file`. NotAStore, CannotRepair, StorageError.
     """
     files = survey(disk, config)
     if file is not None and file not in (index.name for index in files.index):
@@ -252,12 +252,12 @@ def dump_checkpoint(disk: Disk, config: StoreConfig) -> tuple[Checkpoint, bool]:
     """The checkpoint, and whether its file is whole.
 
     Raises:
-        CannotMend: there is none. NotAStore, StorageError.
+        CannotRepair: there is none. NotAStore, StorageError.
     """
     files = survey(disk, config)
     path = os.path.join(files.root, names.CHECKPOINT)
     if not disk.exists(path):
-        raise CannotMend("there is no checkpoint", path=path, hint="rstore recover writes one")
+        raise CannotRepair("there is no checkpoint", path=path, hint="rstore recover writes one")
     return read_checkpoint(disk, path)
 
 

@@ -1,4 +1,4 @@
-"""What lies in a store's salvage/ and quarantine/: repairs, their pieces, what is whole in them, the room they take."""
+"""What lies in a store's salvage/ and quarantine/: repairs, their pieces, what is whole in them, their space."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RepairEntry:
-    """One repair. `room`: bytes that its directories take. `report`: what is sound in the log that it saved.
+    """One repair. `disk_bytes`: bytes that its directories take. `report`: what is sound in the log that it saved.
 
     `runs`: its replays; `unreadable`: why nobody knows them.
     """
 
     saved: SavedRepair
-    room: int
+    disk_bytes: int
     report: ScanReport
     runs: tuple[Run, ...]
     unreadable: str | None
@@ -56,7 +56,7 @@ class RepairEntry:
             "resumedFrom": [repair.name for repair in self.saved.repairs[:-1]],
             "pieces": len(pieces),
             "bytesChanged": sum(int(piece["length"]) for piece in pieces if piece["action"] in KEPT),
-            "diskBytes": self.room,
+            "diskBytes": self.disk_bytes,
             "logBytes": sum(span.size for span in _spans(self.saved, self.missing)),
             "records": self.report.sound.records,
             "recordBytes": self.report.sound.size,
@@ -80,15 +80,15 @@ class Inventory:
     quarantine: tuple[tuple[str, int, str | None, str | None], ...]
 
     @property
-    def room(self) -> int:
+    def disk_bytes(self) -> int:
         """Bytes that salvage/ takes."""
-        return sum(entry.room for entry in self.entries) + sum(size for _, size, _ in self.leftovers)
+        return sum(entry.disk_bytes for entry in self.entries) + sum(size for _, size, _ in self.leftovers)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON of `salvage list`."""
         return {
             "repairs": [entry.to_json() for entry in self.entries],
-            "diskBytes": self.room,
+            "diskBytes": self.disk_bytes,
             "leftovers": [
                 {"path": os.path.basename(path), "diskBytes": size, "why": why} for path, size, why in self.leftovers
             ],
@@ -103,7 +103,7 @@ def inventory(disk: Disk, config: StoreConfig, *, progress: Callable[[int, int],
     """Look at all of it; reads the log pieces whole. `progress` is called with bytes read so far and in all.
 
     Raises:
-        NotAStore, CannotMend, StorageError.
+        NotAStore, CannotRepair, StorageError.
     """
     files = survey(disk, config)
     every = saved_repairs(disk, files.root)
@@ -165,10 +165,10 @@ def describe(disk: Disk, config: StoreConfig, name: str) -> Detail:
     return Detail(_entry(disk, saved, size, None), tuple(pieces))
 
 
-def room(disk: Disk, path: str) -> int:
+def disk_bytes(disk: Disk, path: str) -> int:
     """Bytes of data in a file, or below a directory; holes take none."""
     if disk.is_dir(path):
-        return sum(room(disk, entry.path) for entry in disk.scandir(path))
+        return sum(disk_bytes(disk, entry.path) for entry in disk.scandir(path))
     if not disk.exists(path):
         return 0
     reader = disk.open_reader(path)
@@ -186,7 +186,7 @@ def leftovers(disk: Disk, root: str) -> Iterator[tuple[str, int, str]]:
         if entry.path in known or not disk.is_dir(entry.path):
             continue
         broken = disk.exists(os.path.join(entry.path, MANIFEST))
-        yield entry.path, room(disk, entry.path), UNREADABLE if broken else ABANDONED
+        yield entry.path, disk_bytes(disk, entry.path), UNREADABLE if broken else ABANDONED
 
 
 ABANDONED = "no manifest: the repair was killed before it changed anything, or it was pruned"
@@ -206,7 +206,7 @@ def _entry(
     if missing:
         gone = ", ".join(sorted(os.path.basename(path) for path in missing))
         unreadable = f"missing: {gone}" + (f"; {unreadable}" if unreadable else "")
-    taken = sum(room(disk, repair.directory) for repair in saved.repairs)
+    taken = sum(disk_bytes(disk, repair.directory) for repair in saved.repairs)
     return RepairEntry(saved, taken, report, runs, unreadable, missing)
 
 

@@ -223,7 +223,7 @@ def scan_store(
     `progress` is called with bytes of the log read so far and in all.
 
     Raises:
-        NotAStore, CannotMend, StorageError.
+        NotAStore, CannotRepair, StorageError.
     """
     files = survey(disk, config)
     known = known_places(disk, files.root)

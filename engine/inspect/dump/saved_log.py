@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotMend, InvalidArgument
+from engine.errors import CannotRepair, InvalidArgument
 from engine.format import names
 from engine.format.record import MIN_RECORD_SIZE
 from engine.inspect.store.intervals import Intervals
@@ -119,10 +119,10 @@ def missing_copies(disk: Disk, saved: SavedRepair) -> frozenset[str]:
 
 
 def demand_copies(disk: Disk, saved: SavedRepair) -> None:
-    """Raises CannotMend when a copy of the log that a repair made is gone."""
+    """Raises CannotRepair when a copy of the log that a repair made is gone."""
     missing = sorted(missing_copies(disk, saved)) if saved.state != "pruned" else []
     if missing:
-        raise CannotMend(
+        raise CannotRepair(
             "the pieces of the log that the repair saved are missing",
             path=missing[0],
             hint=f"rstore salvage show {saved.id} shows what is left; "

@@ -217,7 +217,7 @@ def forecast(
     """When the store's file systems fill.
 
     Args:
-        disk: asked for their room.
+        disk: asked for their space.
         files: the store.
         rates: all rates, to be reported.
         counting: the one that counts.

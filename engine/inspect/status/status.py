@@ -19,7 +19,7 @@ from engine.format.index_file import ENTRY_SIZE
 from engine.format.queue_unit import UNIT_SIZE
 from engine.inspect import next_step
 from engine.inspect.check.config import read_config
-from engine.inspect.check.files import as_planned, file_findings, gap_findings, path_findings, room_findings
+from engine.inspect.check.files import as_planned, file_findings, gap_findings, path_findings, space_findings
 from engine.inspect.check.served import check_served
 from engine.inspect.finding import CODES, Code, Finding, Findings, Severity
 from engine.inspect.status.forecast import Forecast, forecast, rate_of
@@ -227,7 +227,7 @@ def status(
         progress: called with steps done so far and in all.
 
     Raises:
-        NotAStore, CannotMend, StorageError.
+        NotAStore, CannotRepair, StorageError.
     """
     named = survey(disk, config)
     holder = holder_of(disk, named.root)
@@ -237,7 +237,7 @@ def status(
     file_findings(disk, named, findings, live=holder is not None, done=done, layout=layout)
     files = as_planned(named, layout)
     gap_findings(disk, files, findings, done)
-    room_findings(disk, files, findings)
+    space_findings(disk, files, findings)
     path_findings(disk, files.config, findings)
     steps = _Steps(progress, 2 * len(files.queues))
     # Before the queues: what a live consumer reads meanwhile must not look as if it were ahead of them.

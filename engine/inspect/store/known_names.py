@@ -92,7 +92,7 @@ class KnownNames:
 
     @classmethod
     def of_store(cls, disk: Disk, config: StoreConfig) -> KnownNames:
-        """Those of the store that `config` names. Raises NotAStore, CannotMend, StorageError."""
+        """Those of the store that `config` names. Raises NotAStore, CannotRepair, StorageError."""
         return cls.of(disk, survey(disk, config))
 
     @classmethod

@@ -18,7 +18,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend, RStoreError, StorageError, WrongFileSize
+from engine.errors import CannotRepair, RStoreError, StorageError, WrongFileSize
 from engine.files.listing import Oddness
 from engine.files.written import is_written
 from engine.inspect.finding import Fix
@@ -103,14 +103,14 @@ def layout_of(disk: Disk, files: StoreFiles) -> Layout:
 
 
 def demand_in_order(disk: Disk, files: StoreFiles) -> None:
-    """For a change that plans without recovery. Raises CannotMend: a file of the log has another name or length."""
+    """For a change that plans without recovery. Raises CannotRepair: a file of the log has another name or length."""
     layout = layout_of(disk, files)
     if layout.always is not None:
         raise layout.always
     paths = (*(r.path for r in layout.relocations), *(r.segment.file for r in layout.resizes), *sorted(layout.unplaced))
     if paths:
         fix = Fix.RECOVER if layout.refusal is None else Fix.BRIDGE
-        raise CannotMend(OUT_OF_ORDER, path=paths[0], next_step=step(files.config, fix))
+        raise CannotRepair(OUT_OF_ORDER, path=paths[0], next_step=step(files.config, fix))
 
 
 def arranged(files: StoreFiles, layout: Layout) -> StoreFiles:
@@ -240,7 +240,7 @@ class _Planner:
 
     def _refusal(self, resizes: Sequence[Resize]) -> RStoreError | None:
         for file, why, records in self._placing.given_up:
-            return CannotMend(
+            return CannotRepair(
                 f"{records} {why}" if records else why,
                 path=file.path,
                 hint="--bridge moves the file to quarantine/, where rstore salvage scan --file FILE reads it"

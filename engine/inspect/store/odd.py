@@ -14,7 +14,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend, DataIsAbsent, NextStep, RStoreError
+from engine.errors import CannotRepair, DataIsAbsent, NextStep, RStoreError
 from engine.files.entry import Entry, FileKind
 from engine.files.listing import LOST_FOUND, OddEntry, Oddness, is_lost_found, left_by_rsync
 from engine.format import names
@@ -83,7 +83,7 @@ class OddFile:
         """The error of a change that is refused because of it; None when it is in nobody's way."""
         if self.code == ABSENT:
             return DataIsAbsent(f"data is absent: {self.why}", path=self.path, next_step=NextStep(None, self.hint))
-        return CannotMend(self.why, path=self.path, next_step=NextStep(None, self.hint)) if self.hint else None
+        return CannotRepair(self.why, path=self.path, next_step=NextStep(None, self.hint)) if self.hint else None
 
 
 def absent(path: str, what: str) -> OddFile:

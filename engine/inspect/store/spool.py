@@ -82,7 +82,7 @@ class Spool:
         yield from self._chunks
 
     def close(self) -> None:
-        """Give the room back."""
+        """Give the memory and the file back."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -128,7 +128,7 @@ class ByteSpool:
         return held[:length]
 
     def close(self) -> None:
-        """Give the room back."""
+        """Give the memory and the file back."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -193,6 +193,6 @@ class KeySpool:
                 yield Keys(hashes, offsets.astype(np.int64) + chunk.offset, times.astype(np.int64) + chunk.time)
 
     def close(self) -> None:
-        """Give the room back."""
+        """Give the memory and the file back."""
         self._bytes.close()
         self._chunks, self._keys = [], 0

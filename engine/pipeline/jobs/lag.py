@@ -121,7 +121,7 @@ def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
     """One store's part: a row a group, topic and queue.
 
     Raises:
-        NotAStore, CannotMend, StorageError.
+        NotAStore, CannotRepair, StorageError.
     """
     import numpy as np
 

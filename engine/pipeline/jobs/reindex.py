@@ -113,7 +113,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: ReindexOptions
     seconds. Tables: `stores`, `queues`. Notes: what an operator should hear of, by store.
 
     Raises:
-        StoreLocked: a live process holds one. DamageInTheMiddle: run recover first. CannotMend: no log, or (unless
+        StoreLocked: a live process holds one. DamageInTheMiddle: run recover first. CannotRepair: no log, or (unless
         with `output`) the store was not closed. InvalidArgument: `output` is not empty, or is needed. DiskFull,
         StorageError. Nothing was changed then, but stores of the same job that were swapped before.
     """

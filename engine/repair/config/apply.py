@@ -39,7 +39,7 @@ def write_files(disk: Disk, config: StoreConfig, root: str, command: str, writes
         the directory that holds what the files were.
 
     Raises:
-        Refused: a killed repair of the store must be ended first. NoRoomToSave, DiskFull, StorageError: run it again.
+        Refused: a killed repair of the store must be ended first. NoSpaceToSave, DiskFull, StorageError: run it again.
     """
     begin_config(disk, config)
     directory = os.path.dirname(writes[0].path)

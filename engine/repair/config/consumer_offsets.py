@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotMend, InvalidArgument, Refused
+from engine.errors import CannotRepair, InvalidArgument, Refused
 from engine.format import fastjson, names
 from engine.inspect.check.config import offsets_file
 from engine.inspect.store.config_files import read_config
@@ -190,7 +190,7 @@ def plan_offset(
 
     Raises:
         InvalidArgument: no such queue. Refused: an offset that the queue doesn't have, or a killed repair of the store.
-        CannotMend: the file and its .bak can't be read as JSON. NotAStore, StorageError.
+        CannotRepair: the file and its .bak can't be read as JSON. NotAStore, StorageError.
     """
     if not group or "@" in group:
         raise InvalidArgument(f"{group!r} is not a valid consumer group name")
@@ -221,7 +221,7 @@ def set_offset(disk: Disk, plan: OffsetPlan) -> str:
         the directory that holds what the file was: an undo takes it from there.
 
     Raises:
-        NoRoomToSave, DiskFull, StorageError: run it again.
+        NoSpaceToSave, DiskFull, StorageError: run it again.
     """
     there = disk.exists(plan.path)
     value = fastjson.loads(fastjson.dumps(plan.value))  # the plan stays as it is
@@ -254,7 +254,7 @@ def _read(disk: Disk, root: str, config: StoreConfig) -> tuple[str, dict[str, An
     file = read_config(disk, root, name)
     value = file.value
     if file.source is None or not isinstance(value, dict) or not isinstance(value.setdefault(_TABLE, {}), dict):
-        raise CannotMend(
+        raise CannotRepair(
             file.problem or "the file contains no table of offsets", path=path, hint="details: rstore doctor"
         )
     return path, value, file.problem

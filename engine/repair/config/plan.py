@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotMend, InvalidArgument
+from engine.errors import CannotRepair, InvalidArgument
 from engine.format import fastjson, names
 from engine.format.quantities import counted
 from engine.inspect.check.config import offsets_file
@@ -155,8 +155,8 @@ def plan_rebuild(
 
     Raises:
         InvalidArgument: no such topic or group, a topic that no queue holds a message of, a directory without a
-        configuration. CannotMend: config/ is no directory. DataIsAbsent: a link leads to a disk that is not mounted: a
-        file would be written over that is only absent, or made from what is there alone.
+        configuration. CannotRepair: config/ is no directory. DataIsAbsent: a link leads to a disk that is not mounted:
+        a file would be written over that is only absent, or made from what is there alone.
         Refused: a repair of the store was killed. NotAStore, StorageError.
     """
     files = surveyed(disk, store)
@@ -175,7 +175,7 @@ class _Planner:
         self._progress = progress
         self._directory = directory_of(files.root)
         if disk.exists(self._directory) and not disk.is_dir(self._directory):
-            raise CannotMend(
+            raise CannotRepair(
                 "config is not a directory", path=self._directory, hint="move it away, then run this again"
             )
         self._places = [config_directory(disk, place) for place in choices.directories]

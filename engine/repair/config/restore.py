@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotMend, InvalidArgument
+from engine.errors import CannotRepair, InvalidArgument
 from engine.format import fastjson, names
 from engine.inspect.store.config_files import ConfigFileState, as_table, directory_of, read_table
 from engine.inspect.store.config_shapes import TABLES, VERSION
@@ -92,7 +92,7 @@ def plan_restore(disk: Disk, store: StoreConfig | StoreFiles, name: str, at: str
         at: a state's id, or ms: the newest state of that time or before.
 
     Raises:
-        InvalidArgument: there is no such state. CannotMend: a broker can't read it. DataIsAbsent: a disk is not
+        InvalidArgument: there is no such state. CannotRepair: a broker can't read it. DataIsAbsent: a disk is not
         mounted. Refused: a repair of the store was killed. NotAStore, StorageError.
     """
     files = surveyed(disk, store)
@@ -110,7 +110,7 @@ def plan_restore(disk: Disk, store: StoreConfig | StoreFiles, name: str, at: str
         raise InvalidArgument(f"no saved state of {name} at {at}", hint=hint)
     table = as_table(name, state.read(disk))
     if not table.loads:
-        raise CannotMend(f"a broker can't read this state: {table.problem}", path=state.path, hint=hint)
+        raise CannotRepair(f"a broker can't read this state: {table.problem}", path=state.path, hint=hint)
     directory = directory_of(files.root)
     now, backup = read_table(disk, directory, name), read_table(disk, directory, name, backup=True)
     changed = now.state is not ConfigFileState.SOUND or _plain(now.text.value) != _plain(table.text.value)

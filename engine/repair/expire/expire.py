@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotMend, RStoreError
+from engine.errors import CannotRepair, RStoreError
 from engine.inspect import next_step
 from engine.inspect.store.consumers import LostUnread, read_consumers
 from engine.inspect.store.layout import demand_in_order
@@ -149,14 +149,14 @@ def plan_expire(
     its log (CleanService.in_use); None: it is closed.
 
     Raises:
-        CannotMend: no log. DataIsAbsent, NotAStore, StorageError.
+        CannotRepair: no log. DataIsAbsent, NotAStore, StorageError.
     """
     files = surveyed(disk, store)
     demand_movable(files.odd)
     if in_use is None:
         demand_in_order(disk, files)
     if not files.log:
-        raise CannotMend("there is no commit log", path=files.root)
+        raise CannotRepair("there is no commit log", path=files.root)
     config = files.config
     rule = retention.RetentionRules.of(config, max_used=rules.disk_ratio, reserved_hours=rules.reserved_hours)
     use = DiskUse.of(config, disk.disk_used_ratio)

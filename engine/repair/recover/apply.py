@@ -29,7 +29,7 @@ from engine.repair.recover.shifted import put_back
 from engine.repair.recover.space_needed import space_needed
 from engine.repair.salvage.finish import finish, part, parted, settle
 from engine.repair.salvage.relocate import relocate
-from engine.repair.salvage.salvage import demand_room_to_make, save
+from engine.repair.salvage.salvage import demand_space_needed, save
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -64,11 +64,11 @@ def apply(
         command: names the salvage directory.
         keep: save what goes; without it, it is lost.
         salvage_dir: save it below this directory instead of the store's salvage/, which then leads there.
-        again: words of the command that does the same once more: where there is no room to save, it is named.
+        again: words of the command that does the same once more: where there is no space to save, it is named.
         clean: leave the store as after a clean shutdown (checkpoint, no abort file); the daemon continues instead.
 
     Raises:
-        the plan's refusal; NoRoomToSave; DiskFull, StorageError: run it again, nothing acknowledged is lost.
+        the plan's refusal; NoSpaceToSave; DiskFull, StorageError: run it again, nothing acknowledged is lost.
     """
     if plan.refusal is not None:
         raise plan.refusal
@@ -96,7 +96,7 @@ def apply(
         part(disk, plan.files.config, killed)
         killed = ()
     else:
-        demand_room_to_make(disk, making)
+        demand_space_needed(disk, making)
     state = _Applier(disk, plan, salvage).run(clean)
     forget(disk, plan.files.root)
     finish(disk, plan.files.config, whole=not killed and (keep or not (plan.changed or marks)))

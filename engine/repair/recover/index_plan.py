@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from engine.inspect.store.survey import StoreFiles
     from engine.log.derive import Keys
 
-_ROOM = 1000
+_NUMBERS_BEFORE = 1000
 """Names (ms) before the first file's that are left for files before it."""
 
 
@@ -248,7 +248,7 @@ class IndexPlanner:
             keys = self._keys_between(end, known, kept)
             if len(keys):
                 needed = -(-len(keys) // (self._layout.entries - 1))
-                first = int(before) + 1 if before else max(0, int(kept.name) - max(_ROOM, needed))
+                first = int(before) + 1 if before else max(0, int(kept.name) - max(_NUMBERS_BEFORE, needed))
                 if first + needed > int(kept.name):
                     for one in full[i:]:
                         self._drop(one, "no names are left for files before it: its keys are indexed again")

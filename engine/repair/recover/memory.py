@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.errors import StorageError, TimeIsUp
+from engine.errors import StorageError, TimeLimitReached
 from engine.format import names
 from engine.log.ahead import scan_ahead
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
@@ -134,7 +134,7 @@ class ScanCheckpoint:
         Without `derive`, batches are derived only where they are written down.
 
         Raises:
-            TimeIsUp: after a segment that was read and written down.
+            TimeLimitReached: after a segment that was read and written down.
         """
         expected: int | None = None
         for segment in self._files.log:
@@ -178,7 +178,7 @@ class ScanCheckpoint:
                 if isinstance(event, Damage) and not resume:
                     return
             if writing is not None and sound and writing.commit() and self._is_late(segment):
-                raise TimeIsUp(
+                raise TimeLimitReached(
                     f"time limit reached: the log was read up to {segment.end} of {self._files.log[-1].end}",
                     path=segment.path,
                     hint="nothing was changed; run the same command again to resume",

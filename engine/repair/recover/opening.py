@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from engine.errors import DiskFull, NoRoomToSave
+from engine.errors import DiskFull, NoSpaceToSave
 from engine.inspect.next_step import needs_recovery
 from engine.repair.recover.apply import apply
 from engine.repair.recover.log_apply import take_blank_away
@@ -55,8 +55,8 @@ def recover_for_open(
         what the store's parts start from, and its settings with what its files show.
 
     Raises:
-        Refused: data would be lost, or `policy` does not allow what is needed. CannotMend, StorageError. DiskFull,
-        NoRoomToSave: there is no room for what has to be done before the store can be opened.
+        Refused: data would be lost, or `policy` does not allow what is needed. CannotRepair, StorageError. DiskFull,
+        NoSpaceToSave: there is no space for what has to be done before the store can be opened.
     """
     planned = plan or plan_recover(disk, config, locked=True)
     saved = None
@@ -66,7 +66,7 @@ def recover_for_open(
         try:
             done = apply(disk, planned, command="start", clean=False)
             opened, saved = (done.state, planned.files.config), done.salvage
-        except (DiskFull, NoRoomToSave) as full:
+        except (DiskFull, NoSpaceToSave) as full:
             if plan is not None or policy is Policy.AS_IT_IS:
                 raise
             planned = plan_recover(disk, config, locked=True)  # what was written meanwhile is right

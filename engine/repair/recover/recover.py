@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend, InvalidArgument
+from engine.errors import CannotRepair, InvalidArgument
 from engine.inspect.check.stale_tail import StaleJudge
 from engine.inspect.store.layout import arranged, layout_of
 from engine.inspect.store.survey import StoreFiles, surveyed
@@ -68,8 +68,8 @@ def plan_recover(
         progress: called with bytes of the log read so far and in all.
 
     Raises:
-        NotAStore, CannotMend: there is no store to plan for. StorageError: it can't be read.
-        InvalidArgument: both `cut` and `bridge`. TimeIsUp.
+        NotAStore, CannotRepair: there is no store to plan for. StorageError: it can't be read.
+        InvalidArgument: both `cut` and `bridge`. TimeLimitReached.
     """
     if cut and bridge:
         raise InvalidArgument("bridge and cut exclude each other")
@@ -116,7 +116,7 @@ def plan_truncate(
 
     Raises:
         InvalidArgument: the log doesn't reach there, or begins after it. Refused: the middle of a record.
-        NotAStore, CannotMend, StorageError.
+        NotAStore, CannotRepair, StorageError.
     """
     files = surveyed(disk, store)
     layout = layout_of(disk, files)
@@ -127,7 +127,7 @@ def plan_truncate(
     with ClosedLog(disk, files.log) as log:
         planner = Planner(disk, files, layout, log, memory, (), (), (), choices, Progress(progress))
         if not files.log:
-            raise CannotMend("there is no commit log to cut", path=files.root)
+            raise CannotRepair("there is no commit log to cut", path=files.root)
         if to_offset is None:
             assert to_time is not None
             to_offset = planner.after_time(to_time)

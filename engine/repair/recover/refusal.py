@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import (
-    CannotMend,
+    CannotRepair,
     DamageInTheMiddle,
     DataIsAbsent,
-    LogIsGone,
+    LogMissing,
     NextStep,
     RStoreError,
     StorageError,
@@ -132,14 +132,14 @@ def _moved(
     segment = next(s for s in files.log if s.offset <= moved[0] < s.end)
     there = () if choices.bridge else _shifts(disk, files, segment)
     if there:
-        return CannotMend(
+        return CannotRepair(
             "; ".join(shift.words for shift in there),
             path=segment.file,
             offset=first,
             hint="nothing was changed",
             next_step=replace(next_step.step(files.config, Fix.BRIDGE), why="puts them back at their places"),
         )
-    return CannotMend(
+    return CannotRepair(
         f"{counted(records, 'record')} of this segment, from {first} on: physicalOffset off by {moved[1]:+d} bytes, "
         "where others are, or another segment",
         path=segment.file,
@@ -158,7 +158,7 @@ def _lost_directory(disk: Disk, files: StoreFiles, fresh: Sequence[DamagedRange]
     what = (
         f"{counted(units_cut, 'message of the consume queues is', 'messages of the consume queues are')} not in the log"
     )
-    return LogIsGone(
+    return LogMissing(
         f"{what if units_cut else f'{gap} bytes of the log are missing'}, and one of its directories is not there",
         path=missing,
         hint="nothing was changed",
@@ -192,7 +192,7 @@ def _layout_refusal(files: StoreFiles, layout: Layout, choices: Choices) -> RSto
         return layout.always
     if choices.truncate and (layout.changed or layout.aside):
         first = (*(r.path for r in layout.relocations), *(r.segment.file for r in layout.resizes))
-        return CannotMend(
+        return CannotRepair(
             OUT_OF_ORDER,
             path=(*first, *(odd.path for odd in layout.aside))[0],
             hint="nothing was changed",
@@ -266,7 +266,7 @@ def _log_is_gone(files: StoreFiles) -> RStoreError | None:
     held = [queue for queue in files.queues if queue.files]
     if not held:
         return None
-    return LogIsGone(
+    return LogMissing(
         f"{counted(len(held), 'consume queue')}, but no commit log",
         path=os.fspath(files.config.commit_log_paths[0]),
         next_step=next_step.bring(

@@ -32,10 +32,10 @@ def space_needed(disk: Disk, plan: RecoverPlan) -> dict[str, int]:
     Raises:
         StorageError.
     """
-    return _Room(disk, plan).peaks()
+    return _Space(disk, plan).peaks()
 
 
-class _Room:
+class _Space:
     def __init__(self, disk: Disk, plan: RecoverPlan) -> None:
         self._disk = disk
         self._plan = plan

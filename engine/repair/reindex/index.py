@@ -83,9 +83,9 @@ class IndexBuilder:
         """Put the keys of a batch, in log order.
 
         Raises:
-            DiskFull: they take more files than there is room for; nothing of it was written. StorageError.
+            DiskFull: they take more files than there is space for; nothing of it was written. StorageError.
         """
-        demand_room(self._disk, self._directory, self._files.index_layout, len(keys))
+        demand_space(self._disk, self._directory, self._files.index_layout, len(keys))
         self.keys += self._service.put(keys)
 
     def close(self) -> None:
@@ -126,9 +126,9 @@ def shares(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> list[I
     """How `keys` keys are dealt out to index files after those that `take_over` left in `directory`.
 
     Raises:
-        DiskFull: there is no room for them. StorageError.
+        DiskFull: there is no space for them. StorageError.
     """
-    demand_room(disk, directory, layout, keys)
+    demand_space(disk, directory, layout, keys)
     kept = sorted(disk.listdir(directory))
     index_shares: list[IndexShare] = []
     before: tuple[int, int] | None = (0, 0)
@@ -179,8 +179,8 @@ def build_share(
         file.shutdown()
 
 
-def demand_room(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> None:
-    """Raises DiskFull: so many keys take more files than there is room for."""
+def demand_space(disk: Disk, directory: str, layout: IndexLayout, keys: int) -> None:
+    """Raises DiskFull: so many keys take more files than there is space for."""
     needed = keys // layout.entries * layout.file_size  # the file that is open takes the rest
     usable = disk.writable(directory)
     if needed > usable:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from engine.errors import CannotMend, DamageInTheMiddle, RStoreError
+from engine.errors import CannotRepair, DamageInTheMiddle, RStoreError
 from engine.inspect import next_step
 from engine.inspect.finding import Fix
 from engine.inspect.store.guessed_sizes import guessed_sizes
@@ -142,7 +142,7 @@ def build(
     (None: one a core).
 
     Raises:
-        CannotMend: no log. DamageInTheMiddle: run recover first. InvalidArgument: no such topic. DataIsAbsent,
+        CannotRepair: no log. DamageInTheMiddle: run recover first. InvalidArgument: no such topic. DataIsAbsent,
         NotAStore, DiskFull, StorageError.
     """
     files = surveyed(disk, store)
@@ -203,7 +203,7 @@ def demand_readable(disk: Disk, files: StoreFiles, scope: Scope) -> tuple[int, S
     """As `beginning`; what keeps a log from being read as it lies there is reported before any of it is read.
 
     Raises:
-        CannotMend: no log, or a file of it that has another name or length. RStoreError: files that nobody may move.
+        CannotRepair: no log, or a file of it that has another name or length. RStoreError: files that nobody may move.
     """
     demand_movable(files.odd)
     demand_in_order(disk, files)
@@ -221,7 +221,7 @@ def demand_sound(
     """Read the log as `build` does, and build nothing.
 
     Raises:
-        DamageInTheMiddle: run recover first. CannotMend, StorageError.
+        DamageInTheMiddle: run recover first. CannotRepair, StorageError.
     """
     _, first = demand_readable(disk, files, scope)
     config = files.config
@@ -237,10 +237,10 @@ def beginning(files: StoreFiles, scope: Scope) -> tuple[int, Segment]:
     """The physical offset from which on all is rebuilt, and the segment whose start the log is read from.
 
     Raises:
-        CannotMend: no log.
+        CannotRepair: no log.
     """
     if not files.log:
-        raise CannotMend("there is no commit log to rebuild from", path=files.root)
+        raise CannotRepair("there is no commit log to rebuild from", path=files.root)
     begin = max(files.log[0].offset, scope.start or 0)
     return begin, next((s for s in reversed(files.log) if s.offset <= begin), files.log[0])
 

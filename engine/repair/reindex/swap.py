@@ -55,7 +55,7 @@ def refusal(
     command that is not. For this the log is read as `recover` reads it, by `jobs` threads (None: one a core).
 
     Raises:
-        CannotMend, StorageError: the store can't be read.
+        CannotRepair, StorageError: the store can't be read.
     """
     refused = next_step.not_closed(files.config) if files.abort else killed_before_reindex(disk, files.config)
     if refused is None:
@@ -85,7 +85,7 @@ def begin(
         the directory, and the store's files: surveyed anew where a swap was finished.
 
     Raises:
-        CannotMend, Refused: recover first. DamageInTheMiddle, DiskFull, StorageError.
+        CannotRepair, Refused: recover first. DamageInTheMiddle, DiskFull, StorageError.
     """
     refused = refusal(disk, files, jobs=jobs, progress=progress)
     if refused is not None:

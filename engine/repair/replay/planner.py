@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend, FormatError, Refused
+from engine.errors import CannotRepair, FormatError, Refused
 from engine.format import names, properties
 from engine.format.delay import DelayLevels
 from engine.format.message import Message, decode
@@ -50,7 +50,7 @@ def plan_replay(
     read so far and in all.
 
     Raises:
-        InvalidArgument: no such repair; no such topic. CannotMend: nothing to replay. Refused: it was taken back,
+        InvalidArgument: no such repair; no such topic. CannotRepair: nothing to replay. Refused: it was taken back,
         pruned, or is not finished; another replay of it was interrupted; the target has to be recovered. NotAStore,
         StorageError.
     """
@@ -102,7 +102,7 @@ def _pick(disk: Disk, files: StoreFiles, name: str | None, target: str) -> Saved
         with SavedLog(disk, log_spans(saved)) as log:
             if any(batches(read_saved(disk, log, files.config.max_message_size))):
                 return saved
-    raise CannotMend("no repair saved a record of the log", path=files.root, hint="rstore salvage list")
+    raise CannotRepair("no repair saved a record of the log", path=files.root, hint="rstore salvage list")
 
 
 def _check_state(saved: SavedRepair) -> None:

@@ -111,7 +111,7 @@ def look_at(disk: Disk, files: StoreFiles, name: str, *, resumes: bool, made: bo
         made: whether that one was to make it.
 
     Raises:
-        Refused: it has to be recovered first. NotAStore, CannotMend, StorageError.
+        Refused: it has to be recovered first. NotAStore, CannotRepair, StorageError.
     """
     config = files.config
     if name != HERE:

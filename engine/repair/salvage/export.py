@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import CannotMend, Refused
+from engine.errors import CannotRepair, Refused
 from engine.format import names
 from engine.format.message import StoredMessage, decode
 from engine.inspect.dump.salvage_scan import Counting, ScanReport
@@ -50,7 +50,7 @@ class Export:
         """Look the repair up.
 
         Raises:
-            InvalidArgument: there is no such repair. CannotMend: it saved nothing of the log, or was pruned.
+            InvalidArgument: there is no such repair. CannotRepair: it saved nothing of the log, or was pruned.
             NotAStore, StorageError.
         """
         self._disk = disk
@@ -111,7 +111,7 @@ def export_raw(disk: Disk, config: StoreConfig, name: str, directory: str) -> li
         the files, and the bytes that were saved of each.
 
     Raises:
-        Refused: the directory is there and not empty. InvalidArgument, CannotMend, as `Export`; DiskFull, StorageError.
+        Refused: the directory is not empty. InvalidArgument, CannotRepair as `Export`; DiskFull, StorageError.
     """
     files = survey(disk, config)
     saved = _with_log(disk, find_repair(disk, files.root, name))
@@ -139,9 +139,9 @@ def export_raw(disk: Disk, config: StoreConfig, name: str, directory: str) -> li
 
 def _with_log(disk: Disk, saved: SavedRepair) -> SavedRepair:
     if saved.state == "pruned":
-        raise CannotMend("the salvage of the repair was pruned (rstore salvage prune)", path=saved.directory)
+        raise CannotRepair("the salvage of the repair was pruned (rstore salvage prune)", path=saved.directory)
     if not log_spans(saved):
-        raise CannotMend(
+        raise CannotRepair(
             "the repair saved no part of the commit log, so it has no messages",
             path=saved.directory,
             hint=f"rstore salvage show {saved.id} shows what it saved",

@@ -1,4 +1,4 @@
-"""Removes what repairs saved, once nobody needs it: the room comes back, the way back is gone.
+"""Removes what repairs saved, once nobody needs it: their space is freed, and undo is no longer possible.
 
 A manifest stays where it still tells something: ranges of the log that were accepted or bridged (check and recovery
 ask for them), and the last repair's, so that undo can say why it does nothing. A repair that is not finished, or whose
@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotMend, Refused
-from engine.inspect.dump.salvage_list import ABANDONED, leftovers, read_known_runs, room
+from engine.errors import CannotRepair, Refused
+from engine.inspect.dump.salvage_list import ABANDONED, disk_bytes, leftovers, read_known_runs
 from engine.inspect.dump.saved_log import SavedLog, SavedRepair, find_repair, log_spans, missing_copies, saved_repairs
 from engine.inspect.dump.whole_records import batches, whole_records
 from engine.inspect.store.repairs import APPLIED, MANIFEST, PRUNED, REPLAYED, UNDOING, UNDONE, manifest_ranges
@@ -36,14 +36,14 @@ _TELLING = (APPLIED, UNDOING, UNDONE, REPLAYED, PRUNED)
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
-    """A repair whose pieces go. `room`: bytes that come back. `records`: sound ones that are nowhere else.
+class PrunedRepair:
+    """A repair whose pieces go. `disk_bytes`: bytes that come back. `records`: sound ones that are nowhere else.
 
     `keeps_manifest`: why the manifest stays; None: all of it goes.
     """
 
     saved: SavedRepair
-    room: int
+    disk_bytes: int
     records: int
     keeps_manifest: str | None
 
@@ -53,19 +53,19 @@ class PrunePlan:
     """What goes: repairs, directories without a manifest (`abandoned`: path, bytes). `kept`: what stays, and why."""
 
     root: str
-    doomed: tuple[Doomed, ...]
+    pruned: tuple[PrunedRepair, ...]
     abandoned: tuple[tuple[str, int], ...]
     kept: tuple[tuple[str, str], ...]
 
     @property
     def changed(self) -> bool:
         """Whether anything goes."""
-        return bool(self.doomed or self.abandoned)
+        return bool(self.pruned or self.abandoned)
 
     @property
-    def room(self) -> int:
+    def bytes_freed(self) -> int:
         """Bytes that come back."""
-        return sum(one.room for one in self.doomed) + sum(size for _, size in self.abandoned)
+        return sum(one.disk_bytes for one in self.pruned) + sum(size for _, size in self.abandoned)
 
     def to_json(self, *, done: bool) -> dict[str, Any]:
         """The JSON of `salvage prune`."""
@@ -74,15 +74,15 @@ class PrunePlan:
                 {
                     "id": one.saved.id,
                     "resumedFrom": [repair.name for repair in one.saved.repairs[:-1]],
-                    "diskBytes": one.room,
+                    "diskBytes": one.disk_bytes,
                     "recordsLost": one.records,
                     "manifestKept": one.keeps_manifest,
                 }
-                for one in self.doomed
+                for one in self.pruned
             ],
             "abandoned": [{"path": os.path.basename(path), "diskBytes": size} for path, size in self.abandoned],
             "kept": [{"id": name, "why": why} for name, why in self.kept],
-            "bytesFreed": self.room,
+            "bytesFreed": self.bytes_freed,
             "changed": self.changed,
             "done": done,
         }
@@ -132,16 +132,16 @@ def plan_prune(
                 kept.append((saved.id, why[0]))
             else:
                 chosen.append(saved)
-    doomed = []
+    pruned = []
     for number, saved in enumerate(chosen):
         if progress is not None:
             progress(number, len(chosen))
         reason = _why_manifest_stays(files, every, saved)
         left = [path for repair in saved.repairs for path in _going(disk, repair.directory, keep=reason is not None)]
         if saved.state != "pruned" or left:
-            taken = sum(room(disk, path) for path in left)
-            doomed.append(Doomed(saved, taken, _only_here(disk, files, saved), reason))
-    return PrunePlan(files.root, tuple(doomed), tuple(aside), tuple(kept))
+            taken = sum(disk_bytes(disk, path) for path in left)
+            pruned.append(PrunedRepair(saved, taken, _only_here(disk, files, saved), reason))
+    return PrunePlan(files.root, tuple(pruned), tuple(aside), tuple(kept))
 
 
 def prune(disk: Disk, plan: PrunePlan) -> None:
@@ -150,7 +150,7 @@ def prune(disk: Disk, plan: PrunePlan) -> None:
     Raises:
         StorageError: run it again.
     """
-    for one in plan.doomed:
+    for one in plan.pruned:
         for repair in one.saved.repairs:
             if not disk.exists(os.path.join(repair.directory, PRUNED)):
                 disk.write_file_atomically(os.path.join(repair.directory, PRUNED), b"{}")
@@ -238,7 +238,7 @@ def _time(saved: SavedRepair) -> int:
     try:
         return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")) * 1000
     except ValueError:
-        raise CannotMend(f"a manifest without a time: {text!r}", path=saved.directory) from None
+        raise CannotRepair(f"a manifest without a time: {text!r}", path=saved.directory) from None
 
 
 def _stamp(name: str) -> int:

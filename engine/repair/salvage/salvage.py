@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import DiskFull, InvalidArgument, NoRoomToSave, StorageError
+from engine.errors import DiskFull, InvalidArgument, NoSpaceToSave, StorageError
 from engine.files.written import BLOCK, blocks, blocks_taken, data_ranges
 from engine.format import names
 from engine.inspect.next_step import bring, command_line
@@ -126,13 +126,13 @@ def save(
         the directory, below the store's salvage/.
 
     Raises:
-        NoRoomToSave: the file system has no room for them. InvalidArgument: `into` is in the store. StorageError:
+        NoSpaceToSave: the file system has no space for them. InvalidArgument: `into` is in the store. StorageError:
         reading or writing failed. Nothing is left behind.
     """
     root = os.fspath(config.store_path_root_dir)
     places = (relative(root, piece.path) for piece in pieces)
     files = listing(disk, config, config_places({"path": place} for place in places))
-    _demand_room(disk, config, pieces, files, into, making or {}, again)
+    _demand_space(disk, config, pieces, files, into, making or {}, again)
     directory = new_directory(disk, root, command, into)
     try:
         saved = []
@@ -235,7 +235,7 @@ def _outside(disk: Disk, root: str, into: str) -> str:
     return os.path.join(place, f"{os.path.basename(store)}-{digest}")
 
 
-def _demand_room(
+def _demand_space(
     disk: Disk,
     config: StoreConfig,
     pieces: Sequence[Piece],
@@ -244,12 +244,12 @@ def _demand_room(
     making: Mapping[str, int],
     again: Sequence[str],
 ) -> None:
-    """Raise NoRoomToSave unless file systems take what is saved (data, notes, blocks that are begun), and is made."""
+    """Raise NoSpaceToSave unless file systems take what is saved (data, notes, blocks that are begun), and is made."""
     root = os.fspath(config.store_path_root_dir)
     place = root if into is None else _there(disk, _outside(disk, root, into))
     here = disk.device(place)
     made = sum(count for path, count in making.items() if disk.device(path) == here)
-    demand_room_to_make(disk, {path: count for path, count in making.items() if disk.device(path) != here})
+    demand_space_needed(disk, {path: count for path, count in making.items() if disk.device(path) != here})
     free = disk.writable(place)
     usable = free - made
     notes = 2 * len(json.dumps(files, indent=1)) + _PIECE_NOTE * len(pieces) + 6 * BLOCK
@@ -263,19 +263,19 @@ def _demand_room(
     helps = again and into is None and usable >= 0
     advice = f"free space, or save on another disk: {saves}" if helps else "free space"
     also = f", and {made} bytes for the files that it writes" if made else ""
-    raise NoRoomToSave(
+    raise NoSpaceToSave(
         f"saving what the repair changes needs {needed} bytes{also}, {free} are free",
         path=place,
         next_step=bring(advice),
     )
 
 
-def demand_room_to_make(disk: Disk, making: Mapping[str, int]) -> None:
-    """Raise NoRoomToSave unless disks have the space that a repair takes (engine.repair.recover.space_needed)."""
+def demand_space_needed(disk: Disk, making: Mapping[str, int]) -> None:
+    """Raise NoSpaceToSave unless disks have the space that a repair takes (engine.repair.recover.space_needed)."""
     for path, count in making.items():
         free = disk.writable(path)
         if count > free:
-            raise NoRoomToSave(
+            raise NoSpaceToSave(
                 f"the files that the repair writes need {count} bytes, {free} are free",
                 path=path,
                 next_step=bring("free space"),

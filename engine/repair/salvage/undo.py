@@ -16,7 +16,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotMend
+from engine.errors import CannotRepair
 from engine.format import names
 from engine.inspect.store.odd import demand_present, demand_saved
 from engine.inspect.store.repairs import (
@@ -107,7 +107,7 @@ def plan_undo(disk: Disk, store: StoreConfig | StoreFiles) -> UndoPlan:
     """What taking back the last repair does; writes nothing. `store`: its survey, or the settings that name it.
 
     Raises:
-        CannotMend: there is no repair to take back, or what it saved is no longer there.
+        CannotRepair: there is no repair to take back, or what it saved is no longer there.
         StoreChanged: the store is not as the repair left it. DataIsAbsent: a disk is not mounted.
     """
     files = surveyed(disk, store)
@@ -116,14 +116,14 @@ def plan_undo(disk: Disk, store: StoreConfig | StoreFiles) -> UndoPlan:
     demand_saved(disk, root)
     chain = _chain(repairs(disk, root))
     if not chain:
-        raise CannotMend(
+        raise CannotRepair(
             "no repair to undo", path=os.path.join(root, names.SALVAGE), hint="rstore undo --list lists all repairs"
         )
     if "files" not in chain[-1].manifest:
-        raise CannotMend("this repair was made by a version whose repairs can't be undone", path=chain[-1].directory)
+        raise CannotRepair("this repair was made by a version whose repairs can't be undone", path=chain[-1].directory)
     pruned = next((repair for repair in chain if repair.pruned), None)
     if pruned is not None:
-        raise CannotMend(
+        raise CannotRepair(
             "the salvage of this repair was pruned (rstore salvage prune): it can't be undone any more",
             path=pruned.directory,
         )
@@ -145,7 +145,7 @@ def undo(disk: Disk, plan: UndoPlan) -> None:
     """Do what the plan says. The caller holds the store's lock. Killed at any point: plan and run it again.
 
     Raises:
-        StorageError, DiskFull: run it again. CannotMend: a restored place is not what it was.
+        StorageError, DiskFull: run it again. CannotRepair: a restored place is not what it was.
     """
     for repair in plan.repairs:
         disk.write_file_atomically(os.path.join(repair.directory, UNDOING), b"{}")
@@ -191,7 +191,7 @@ def _check_places(config: StoreConfig, chain: list[Repair]) -> None:
         places = [*paths, *repair.manifest.get("files", ())]
         for path in places:
             if os.path.isabs(path) and os.path.dirname(path) not in directories:
-                raise CannotMend(
+                raise CannotRepair(
                     "a file of the repair is in no directory of the log",
                     path=path,
                     hint="give the settings with which the repair was made: -c broker.conf",
@@ -206,10 +206,10 @@ def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
                 continue
             if piece["action"] == "move" and not is_aside(disk, root, piece):
                 path = os.path.join(root, piece["target"])
-                raise CannotMend("a file that the repair moved to quarantine/ is missing", path=path)
+                raise CannotRepair("a file that the repair moved to quarantine/ is missing", path=path)
             if piece["file"] is not None and not _is_saved(disk, root, repair, piece, later):
                 path = os.path.join(repair.directory, piece["file"])
-                raise CannotMend("saved piece is corrupt (SHA-256 mismatch)", path=path)
+                raise CannotRepair("saved piece is corrupt (SHA-256 mismatch)", path=path)
         later |= {piece["path"] for piece in repair.pieces if piece["action"] in KEPT}
 
     newest = next((at for at, repair in enumerate(chain) if next(relocated(repair), None)), None)
@@ -219,7 +219,7 @@ def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
         removed = {piece["path"] for piece in since if piece["action"] == "remove"}  # restored before
         for way in (way_of(root, piece) for piece in relocated(repair) if piece["target"] not in removed):
             if not disk.exists(is_there(disk, way, repair.directory)):
-                raise CannotMend("a file that the repair renamed is missing", path=way.new)
+                raise CannotRepair("a file that the repair renamed is missing", path=way.new)
 
 
 def _is_saved(disk: Disk, root: str, repair: Repair, piece: dict[str, Any], later: Container[str]) -> bool:
@@ -369,10 +369,12 @@ def _check_restored(disk: Disk, plan: UndoPlan) -> None:
         if piece["action"] in KEPT:
             path = os.path.join(plan.root, piece.get("source") or piece["path"])
             if not holds(disk, path, int(piece["offset"]), int(piece["length"]), piece["sha256"]):
-                raise CannotMend("the restored file differs from the saved one", path=path, offset=int(piece["offset"]))
+                raise CannotRepair(
+                    "the restored file differs from the saved one", path=path, offset=int(piece["offset"])
+                )
     for path, (size, _) in _sizes(plan):
         if disk.stat(path).size != size:
-            raise CannotMend(f"the restored file does not have {size} bytes", path=path)
+            raise CannotRepair(f"the restored file does not have {size} bytes", path=path)
 
 
 def _set_times(disk: Disk, plan: UndoPlan) -> None:

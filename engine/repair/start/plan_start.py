@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.broker_conf.report import read_conf
 from engine.config import apache_key
-from engine.errors import DataIsAbsent, LogIsGone, NextStep, Refused, RStoreError, StorageError
+from engine.errors import DataIsAbsent, LogMissing, NextStep, Refused, RStoreError, StorageError
 from engine.files.lock import holder_of
 from engine.format import names, sysflag
 from engine.format.judge import Reason
@@ -126,7 +126,7 @@ class StartPlan:
         if not self.loses:
             return None
         if self.gone:
-            return LogIsGone(
+            return LogMissing(
                 f"there is no commit log: a broker started now would lose {', '.join(self.loses)}",
                 path=os.fspath(self.files.config.commit_log_paths[0]),
                 hint="start no broker: nothing else contains the messages",

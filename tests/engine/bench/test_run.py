@@ -20,7 +20,7 @@ from engine.bench.stores import CopyState, KeptStore
 from engine.bench.timing import MeasureTask, Timer
 from engine.bench.work import BATCH, WORK
 from engine.bench.workload import MIB, growing, workloads
-from engine.errors import CannotMend, InvalidArgument, StorageError
+from engine.errors import CannotRepair, InvalidArgument, StorageError
 from engine.format import names
 from engine.read_store import ReadStore
 from tests.engine.bench.conftest import PROGRAM, make
@@ -122,13 +122,13 @@ def test_a_log_that_a_measure_wrote_is_noticed(plain: KeptStore, tmp_path: Path)
     stamps = kept.stamps()
     path = kept.root / names.COMMITLOG / names.segment_name(0)
     path.write_bytes(path.read_bytes())
-    with pytest.raises(CannotMend):
+    with pytest.raises(CannotRepair):
         kept.demand_same(stamps)
 
 
 def test_no_room_is_said_before() -> None:
     with pytest.raises(StorageError, match="are needed"):
-        stores.demand_room(Path("/"), 1 << 60)
+        stores.demand_space(Path("/"), 1 << 60)
 
 
 # --- measuring a process ---------------------------------------------------------------------------------------------

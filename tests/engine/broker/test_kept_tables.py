@@ -15,7 +15,7 @@ import pytest
 from engine.broker.tables.config_file import ConfigFile
 from engine.broker.tables.offsets import ConsumerOffsets
 from engine.config import StoreConfig
-from engine.errors import CannotMend
+from engine.errors import CannotRepair
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation
@@ -154,7 +154,7 @@ def test_a_table_of_another_kind_is_told_at_the_start(name: str, text: object, t
     (root / "config" / name).write_bytes(orjson.dumps(text))
 
     async def run() -> None:
-        with pytest.raises(CannotMend) as error:
+        with pytest.raises(CannotRepair) as error:
             async with daemon(root):
                 pass
         assert str(error.value.path).endswith(name)

@@ -8,7 +8,7 @@ import pytest
 
 from engine.broker.tables.config_file import ConfigFile
 from engine.broker.tables.kv import KvConfig
-from engine.errors import CannotMend, DiskFull
+from engine.errors import CannotRepair, DiskFull
 from engine.files.disk import Disk
 
 
@@ -41,6 +41,6 @@ def test_a_change_that_cannot_be_written_is_none(tmp_path: Path) -> None:
 def test_a_table_of_another_shape_is_named(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "kvConfig.json").write_text('{"configTable":{"A":[1]}}')
-    with pytest.raises(CannotMend) as caught:
+    with pytest.raises(CannotRepair) as caught:
         KvConfig(ConfigFile(Disk(), str(tmp_path), "kvConfig.json")).load()
     assert "A" in str(caught.value)

@@ -11,7 +11,7 @@ from engine.broker.tables.config_file import ConfigFile
 from engine.broker.tables.consumer_filters import ConsumerFilters, bloom_bits
 from engine.broker.tables.locks import LOCKED_MS, QueueLocks
 from engine.broker.tables.members import Subscription
-from engine.errors import CannotMend, FormatError
+from engine.errors import CannotRepair, FormatError
 from engine.files.disk import Disk
 
 QUEUE = ("broker-a", "T", 0)
@@ -90,7 +90,7 @@ def test_a_filter_lives_as_long_as_its_group_and_a_while_longer(tmp_path: Path) 
 def test_a_filter_file_that_says_nothing(tmp_path: Path) -> None:
     file = ConfigFile(Disk(), str(tmp_path), "consumerFilter.json")
     file.save({"filterDataByTopic": {"T": {"groupFilterData": {"G": {"expression": "a"}}}}})
-    with pytest.raises(CannotMend, match="malformed filter data"):
+    with pytest.raises(CannotRepair, match="malformed filter data"):
         ConsumerFilters(file, Clock(), 1000).load()
 
 

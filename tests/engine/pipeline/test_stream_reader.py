@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from engine.config import STORE_SIZES, StoreConfig, apache_key
-from engine.errors import InvalidArgument, LogIsGone
+from engine.errors import InvalidArgument, LogMissing
 from engine.files.disk import Disk
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
@@ -164,9 +164,9 @@ def test_what_expired_is_named(tmp_path: Path) -> None:
     at = found.initialOffset()
     for file in files[:2]:
         file.unlink()
-    with pytest.raises(LogIsGone, match=r"131072 bytes of the log of store were deleted.*offsets 0 to 131072"):
+    with pytest.raises(LogMissing, match=r"131072 bytes of the log of store were deleted.*offsets 0 to 131072"):
         found.latestOffset(at, ALL)
-    with pytest.raises(LogIsGone):
+    with pytest.raises(LogMissing):
         found.partitions(at, {"store": 200_000})
     going_on = reader(tmp_path / "store", failondataloss="false")
     made = rows(going_on, at, going_on.latestOffset(at, ALL))
@@ -180,11 +180,11 @@ def test_a_log_that_became_shorter_is_an_error(tmp_path: Path) -> None:
     end = found.latestOffset(found.initialOffset(), ALL)
     for file in sorted((tmp_path / "store" / "commitlog").iterdir())[1:]:
         file.unlink()
-    with pytest.raises(LogIsGone, match="the log was cut"):
+    with pytest.raises(LogMissing, match="the log was cut"):
         found.latestOffset(end, ALL)
     assert reader(tmp_path / "store", failondataloss="false").latestOffset(end, ALL) == end
     fill(tmp_path / "other", 3)
-    with pytest.raises(LogIsGone, match="no longer one of the stores"):
+    with pytest.raises(LogMissing, match="no longer one of the stores"):
         reader(tmp_path / "other").latestOffset(end, ALL)
 
 
@@ -194,10 +194,10 @@ def test_a_log_that_was_cut_within_its_file_and_written_on_is_an_error(tmp_path:
     read = found.latestOffset({"s": 0}, ALL)
     assert found.latestOffset(read, ALL) == read
     truncate(config, record=100)
-    with pytest.raises(LogIsGone, match="the log was cut"):
+    with pytest.raises(LogMissing, match="the log was cut"):
         reader(tmp_path / "s").latestOffset(read, ALL)
     fill(tmp_path / "s", 200, start=1000, size=333)
-    with pytest.raises(LogIsGone, match="the log was cut"):
+    with pytest.raises(LogMissing, match="the log was cut"):
         reader(tmp_path / "s").latestOffset(read, ALL)
     assert reader(tmp_path / "s", failondataloss="false").latestOffset(read, ALL) == read
     assert_sound(config)

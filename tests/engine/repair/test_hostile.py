@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import DataIsAbsent, LogIsGone
+from engine.errors import DataIsAbsent, LogMissing
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.files.operations import Operation
@@ -221,7 +221,7 @@ def test_a_log_directory_that_is_not_mounted_is_no_end_of_the_log(tmp_path: Path
             assert store.put(Message("T", BODY)).ok
     (tmp_path / "b").rename(tmp_path / "elsewhere")
     before = stores.snapshot(tmp_path)
-    with pytest.raises(LogIsGone) as refused:
+    with pytest.raises(LogMissing) as refused:
         apply(Disk(), plan_recover(Disk(), config))
     assert refused.value.path == str(tmp_path / "b")
     assert stores.snapshot(tmp_path) == before
@@ -250,7 +250,7 @@ def test_directories_of_the_log_that_are_not_looked_at(segments: int, named: boo
     before = stores.snapshot(root)
     for choice in ({}, {"bridge": True}, {"whole": True}):
         refused = plan_recover(Disk(), config, **choice).refusal
-        assert isinstance(refused, DataIsAbsent | LogIsGone)
+        assert isinstance(refused, DataIsAbsent | LogMissing)
         assert place in str(refused.path)
         assert refused.next is not None
         assert refused.next.command is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import DamageInTheMiddle, LogIsGone, NoRoomToSave
+from engine.errors import DamageInTheMiddle, LogMissing, NoSpaceToSave
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.file_system import Usage
@@ -128,7 +128,7 @@ def test_rule_1_no_room_to_save_is_refused(tmp_path: Path) -> None:
     offsets = put(tmp_path, 300)
     damage(tmp_path, offsets[260] + 90, b"\xff")
     before = stores.snapshot(tmp_path)
-    with pytest.raises(NoRoomToSave):
+    with pytest.raises(NoSpaceToSave):
         apply(Full(), plan_recover(Full(), settings(tmp_path), cut=True))
     assert stores.snapshot(tmp_path) == before
 
@@ -324,7 +324,7 @@ def test_a_store_without_its_log_is_refused(tmp_path: Path) -> None:
     put(tmp_path, 30)
     shutil.rmtree(tmp_path / "commitlog")
     before = stores.snapshot(tmp_path)
-    with pytest.raises(LogIsGone):
+    with pytest.raises(LogMissing):
         recover(tmp_path)
     assert stores.snapshot(tmp_path) == before
     apply(Disk(), plan_recover(Disk(), settings(tmp_path), log_is_gone=True))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import CannotMend, Refused, StoreChanged
+from engine.errors import CannotRepair, Refused, StoreChanged
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.inspect.store.repairs import repairs, unfinished
@@ -158,7 +158,7 @@ def test_undo_of_a_recovery_leaves_what_a_broker_committed(store: Path, tmp_path
         take_back(root)
         assert offset_of(root) == 17
         assert (root / "abort").exists()
-        with pytest.raises((StoreChanged, CannotMend)):  # CannotMend: killed before there was a manifest
+        with pytest.raises((StoreChanged, CannotRepair)):  # CannotRepair: killed before there was a manifest
             take_back(root)
         assert offset_of(root) == 17
 
@@ -182,7 +182,7 @@ def test_a_killed_offset_and_a_recovery_are_taken_back_one_by_one(store: Path, t
         if begun:
             take_back(root)
             assert (stores.contents(root / "config"), stores.contents(root / "commitlog")) == before
-        with pytest.raises(CannotMend, match="no repair"):
+        with pytest.raises(CannotRepair, match="no repair"):
             take_back(root)
 
 

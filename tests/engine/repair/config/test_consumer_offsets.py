@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import StoreConfig
-from engine.errors import CannotMend, InvalidArgument, Refused
+from engine.errors import CannotRepair, InvalidArgument, Refused
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import fastjson
@@ -102,7 +102,7 @@ def test_a_broken_file_is_never_made_the_bak(store: Path) -> None:
 def test_no_table_at_all_is_refused(store: Path, text: str) -> None:
     (store / "config" / "consumerOffset.json").write_text(text)
     before = stores.snapshot(store)
-    with pytest.raises(CannotMend):
+    with pytest.raises(CannotRepair):
         plan_offset(Disk(), settings(store), "g", T0, 5)
     assert stores.snapshot(store) == before
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.broker.tables.config_history import ConfigHistory
 from engine.config import StoreConfig
-from engine.errors import CannotMend, InvalidArgument
+from engine.errors import CannotRepair, InvalidArgument
 from engine.files.disk import Disk
 from engine.format import fastjson
 from engine.inspect.store.config_shapes import CONSUMERS, TOPICS
@@ -147,7 +147,7 @@ def test_a_topic_table_that_comes_back_has_a_new_version(store: Path) -> None:
 
 def test_what_can_not_be_brought_back(store: Path) -> None:
     keep(Disk(), str(store), TOPICS, b"{", 1_700_000_000_000)
-    with pytest.raises(CannotMend):
+    with pytest.raises(CannotRepair):
         plan_restore(Disk(), settings(store), TOPICS, 1 << 50)
     for name, at in ((TOPICS, 5), ("nothing.json", 1 << 50), (CONSUMERS, "20231114T221420.001Z")):
         with pytest.raises(InvalidArgument):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import CannotMend, DataIsAbsent, InvalidArgument, Refused, StoreChanged
+from engine.errors import CannotRepair, DataIsAbsent, InvalidArgument, Refused, StoreChanged
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import fastjson, properties
@@ -341,7 +341,7 @@ def test_a_link_stays_one_and_undo_brings_back_what_it_leads_to(was: str, fixtur
 def test_config_is_no_directory(fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
     (store / "config").write_text("x")
-    with pytest.raises(CannotMend):
+    with pytest.raises(CannotRepair):
         plan(store)
 
 
@@ -490,7 +490,7 @@ def test_killed_at_every_step(fixture_copy: Store, tmp_path: Path) -> None:
         undone = stores.copy(copy, tmp_path / f"undone-{number}")
         try:
             taken_back = plan_undo(Disk(), config(undone))
-        except CannotMend:
+        except CannotRepair:
             assert {p: s.digest for p, s in kept(undone).items()} == {p: s.digest for p, s in before.items()}
         else:
             undo(Disk(), taken_back)

@@ -11,7 +11,7 @@ import pytest
 
 from engine.broker_conf.delete_when import read_delete_when
 from engine.config import StoreConfig
-from engine.errors import CannotMend
+from engine.errors import CannotRepair
 from engine.files.disk import Disk
 from engine.files.file_system import Usage
 from engine.files.queue import MappedFileQueue
@@ -159,7 +159,7 @@ def test_a_store_that_was_not_closed(tmp_path: Path) -> None:
     (tmp_path / names.ABORT).touch()
     plan = plan_expire(Quiet(), settings(tmp_path), ExpireRules())
     before = stores.contents(tmp_path)
-    with pytest.raises(CannotMend, match="not closed"):
+    with pytest.raises(CannotRepair, match="not closed"):
         apply_expire(Quiet(), plan)
     assert stores.contents(tmp_path) == before
 

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import CannotMend, DamageInTheMiddle, LogIsGone, RStoreError, WrongFileSize
+from engine.errors import CannotRepair, DamageInTheMiddle, LogMissing, RStoreError, WrongFileSize
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format.message import Message
@@ -344,7 +344,7 @@ def test_a_segment_of_another_store_behind_the_logs_end(made: Made, tmp_path: Pa
     foreign = made.root / "commitlog" / f"{len(made.files) * SIZE:020d}"
     shutil.copy2(other.root / "commitlog" / foreign.name, foreign)
     plan = plan_recover(Disk(), made.config)
-    assert isinstance(plan.refusal, CannotMend)
+    assert isinstance(plan.refusal, CannotRepair)
     assert plan.refusal.path == str(foreign)
     apply(Disk(), planned(made))
     assert log_of(made) == log
@@ -374,7 +374,7 @@ def test_a_lone_older_record_of_another_store_behind_the_logs_end(earlier: int, 
     _, _, record = made.records[max(made.records)]
     foreign.write_bytes(segment_of_another_store(record, place=int(foreign.name), number=3, earlier=earlier))
     refusal = plan_recover(Disk(), made.config).refusal
-    assert isinstance(refusal, CannotMend)
+    assert isinstance(refusal, CannotRepair)
     assert refusal.path == str(foreign)
     apply(Disk(), planned(made))
     assert log_of(made) == log
@@ -392,7 +392,7 @@ def test_a_lone_record_of_another_store_in_a_segments_place(place: int, made: Ma
     assert len(largest) != len(made.records[in_segment(made, one)[0]][2])
     one.write_bytes(segment_of_another_store(largest, place=place, number=3))
     held = made.held()
-    assert isinstance(plan_recover(Disk(), made.config).refusal, CannotMend | DamageInTheMiddle)
+    assert isinstance(plan_recover(Disk(), made.config).refusal, CannotRepair | DamageInTheMiddle)
     apply(Disk(), planned(made))
     assert (made.root / "quarantine" / "commitlog" / one.name).exists()
     assert lost(made, held) == []
@@ -425,8 +425,8 @@ def test_another_stores_segment_alone_is_no_log(made: Made, tmp_path: Path) -> N
         path.unlink()
     shutil.copy2(other.root / "commitlog" / f"{7 * SIZE:020d}", first)
     plan = plan_recover(Disk(), made.config)
-    assert isinstance(plan.refusal, CannotMend | LogIsGone)
-    assert isinstance(plan_recover(Disk(), made.config, bridge=True).refusal, LogIsGone)
+    assert isinstance(plan.refusal, CannotRepair | LogMissing)
+    assert isinstance(plan_recover(Disk(), made.config, bridge=True).refusal, LogMissing)
 
 
 def test_a_segment_of_another_store_that_names_the_place_of_a_missing_one(made: Made, tmp_path: Path) -> None:
@@ -438,7 +438,7 @@ def test_a_segment_of_another_store_that_names_the_place_of_a_missing_one(made: 
     gone.unlink()
     held = made.held()
     refusal = plan_recover(Disk(), made.config).refusal
-    assert isinstance(refusal, CannotMend)
+    assert isinstance(refusal, CannotRepair)
     assert refusal.path == str(foreign)
     apply(Disk(), planned(made))
     assert not gone.exists()
@@ -555,7 +555,7 @@ def test_a_segment_and_its_copy_each_damaged_elsewhere_lose_nothing(made: Made, 
                 file.seek(offset % SIZE + 95)
                 file.write(b"\xff\xff")
     refusal = plan_recover(Disk(), made.config, whole=True).refusal
-    assert isinstance(refusal, CannotMend)
+    assert isinstance(refusal, CannotRepair)
     held = made.held()
     before = restored(made)
     if step is not None:
@@ -616,7 +616,7 @@ def test_records_that_a_damaged_segment_lacks_are_not_set_aside_unasked(made: Ma
     flip(made, 1)
     held = made.held()
     plan = plan_recover(Disk(), made.config, whole=True)
-    assert isinstance(plan.refusal, CannotMend)
+    assert isinstance(plan.refusal, CannotRepair)
     assert plan.refusal.path == str(rival)
     apply(Disk(), planned(made))
     assert lost(made, held) == []
@@ -853,9 +853,9 @@ def test_the_first_page_of_another_segment_over_a_segments_beginning(page: int, 
 @pytest.mark.leaves("log-misplaced")
 def test_other_changes_want_the_files_in_order(made: Made, tmp_path: Path) -> None:
     layouts.swap_names(*made.files[:2])
-    with pytest.raises(CannotMend, match="recover"):
+    with pytest.raises(CannotRepair, match="recover"):
         plan_expire(Disk(), made.config, ExpireRules(forced=True))
-    with pytest.raises(CannotMend, match="recover"):
+    with pytest.raises(CannotRepair, match="recover"):
         build(Disk(), made.config, str(tmp_path / "into"), Scope())
 
 

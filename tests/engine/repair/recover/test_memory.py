@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import TimeIsUp
+from engine.errors import TimeLimitReached
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.log.derive import Keys
@@ -112,7 +112,7 @@ def test_a_time_box_stops_and_the_next_run_goes_on(tmp_path: Path) -> None:
         try:
             plan = plan_recover(Disk(), config, locked=True, time_box_ms=0)
             break
-        except TimeIsUp:
+        except TimeLimitReached:
             runs += 1
         assert len(remembered(tmp_path)) == runs  # one segment at least is done in each run
     assert runs > 2

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config import StoreConfig
-from engine.errors import CannotMend
+from engine.errors import CannotRepair
 from engine.files.disk import Disk
 from engine.format.message import Message
 from engine.format.queue_unit import UNIT_SIZE
@@ -699,7 +699,7 @@ def test_a_file_in_front_of_a_queue_that_no_repair_can_move_is_refused_by_name(m
         front = queue / f"{int(min(path.name for path in queue.iterdir())) - FILE:020d}"
         front.symlink_to(Path(elsewhere) / "zeros")
         refusal = plan_recover(Disk(), settings(root)).refusal
-        assert isinstance(refusal, CannotMend)
+        assert isinstance(refusal, CannotRepair)
         assert refusal.path == str(front)
         assert "move it out of the store" in str(refusal)
         front.unlink()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import CannotMend, InvalidArgument, Refused
+from engine.errors import CannotRepair, InvalidArgument, Refused
 from engine.files.disk import Disk
 from engine.format.message import Message
 from engine.inspect.check.check import check
@@ -202,7 +202,7 @@ def test_list_and_show(damaged: tuple[StoreConfig, list[int]]) -> None:
     assert lost(entry.report) == [(offsets[20], offsets[21] - offsets[20])]
     assert [(Path(path).name[:8], size) for path, size, _ in found.leftovers] == [("20200101", 100), ("20200102", 1)]
     files = [path for path in (root / "salvage").rglob("*") if path.is_file()]
-    assert 0 < found.room <= sum(path.stat().st_size for path in files)
+    assert 0 < found.disk_bytes <= sum(path.stat().st_size for path in files)
     detail = describe(Disk(), config, entry.saved.id[:12])
     assert sum(piece.get("records", 0) for piece in detail.pieces) == 39
     assert len(detail.pieces) == len(entry.saved.repairs[0].pieces)
@@ -253,9 +253,9 @@ def test_nothing_of_the_log_was_saved(tmp_path: Path) -> None:
     config = settings(tmp_path)
     apply(Disk(), plan_recover(Disk(), config))
     name = inventory(Disk(), config).entries[0].saved.id
-    with pytest.raises(CannotMend):
+    with pytest.raises(CannotRepair):
         Export(Disk(), config, name, Filter())
-    with pytest.raises(CannotMend):
+    with pytest.raises(CannotRepair):
         plan_replay(Disk(), config, ReplayRequest())
 
 
@@ -271,7 +271,7 @@ def test_prune_keeps_what_tells(tmp_path: Path) -> None:
     cut(config)
     bridged, last = (entry.saved.id for entry in inventory(Disk(), config).entries)
     plan = plan_prune(Disk(), config, keep=0)
-    assert [(one.saved.id, one.records, one.keeps_manifest is not None) for one in plan.doomed] == [
+    assert [(one.saved.id, one.records, one.keeps_manifest is not None) for one in plan.pruned] == [
         (bridged, 0, True),
         (last, 4, True),
     ]
@@ -280,13 +280,13 @@ def test_prune_keeps_what_tells(tmp_path: Path) -> None:
     assert [f.code for f in check(Disk(), config).findings] == checked
     assert not plan_recover(Disk(), config).changed
     assert not plan_prune(Disk(), config, keep=0).changed
-    with pytest.raises(CannotMend, match="prune"):
+    with pytest.raises(CannotRepair, match="prune"):
         plan_undo(Disk(), config)
     for use in (
         lambda: plan_replay(Disk(), config, ReplayRequest(last)),
         lambda: Export(Disk(), config, last, Filter()),
     ):
-        with pytest.raises((Refused, CannotMend), match="prune"):
+        with pytest.raises((Refused, CannotRepair), match="prune"):
             use()
     assert {entry.saved.state for entry in inventory(Disk(), config).entries} == {"pruned"}
 
@@ -301,9 +301,9 @@ def test_prune_by_age_and_by_number(tmp_path: Path) -> None:
         apply(disk, plan_recover(disk, config, cut=True))
     ids = [entry.saved.id for entry in inventory(Disk(), config).entries]
     by_age = plan_prune(Disk(), config, before_ms=1_700_000_000_000 + 86_400_000)
-    assert [one.saved.id for one in by_age.doomed] == ids[:1]
+    assert [one.saved.id for one in by_age.pruned] == ids[:1]
     by_number = plan_prune(Disk(), config, keep=1)
-    assert [one.saved.id for one in by_number.doomed] == ids[:2]
+    assert [one.saved.id for one in by_number.pruned] == ids[:2]
     prune(Disk(), by_number)
     assert [entry.saved.id for entry in inventory(Disk(), config).entries] == ids[2:]
     plan_undo(Disk(), config)
@@ -347,8 +347,8 @@ def test_a_copy_that_is_gone_hides_nothing_else(damaged: tuple[StoreConfig, list
     assert 0 < entry.report.sound.records < whole.report.sound.records
     described = describe(Disk(), config, directory.name)
     assert len(described.pieces) == len(pieces)
-    with pytest.raises(CannotMend, match="missing"):
+    with pytest.raises(CannotRepair, match="missing"):
         Export(Disk(), config, directory.name, Filter())
-    with pytest.raises(CannotMend, match="missing"):
+    with pytest.raises(CannotRepair, match="missing"):
         plan_replay(Disk(), config, ReplayRequest())
     plan_prune(Disk(), config, keep=0)

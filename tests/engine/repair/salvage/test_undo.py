@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import CannotMend, RStoreError, StoreChanged
+from engine.errors import CannotRepair, RStoreError, StoreChanged
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.inspect.store.repairs import repairs
@@ -182,7 +182,7 @@ def test_one_after_the_other(tmp_path: Path) -> None:
 
 def test_nothing_to_take_back_and_what_was_saved_is_damaged(tmp_path: Path) -> None:
     offsets = put(tmp_path, 300)
-    with pytest.raises(CannotMend):
+    with pytest.raises(CannotRepair):
         plan_undo(Disk(), settings(tmp_path))
     damage(tmp_path, offsets[260] + 90, b"\xff")
     applied = apply(Disk(), plan_recover(Disk(), settings(tmp_path), bridge=True))

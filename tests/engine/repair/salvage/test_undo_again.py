@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.config import StoreConfig
-from engine.errors import CannotMend, Refused, StoreChanged
+from engine.errors import CannotRepair, Refused, StoreChanged
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import names
@@ -59,7 +59,7 @@ def test_what_was_set_aside_and_is_gone_is_refused_before_anything_changes(golde
     aside = next(path for path in (root / names.QUARANTINE).rglob("*") if path.is_file())
     aside.unlink()
     after = files(root)
-    with pytest.raises(CannotMend, match="moved to quarantine/ is missing"):
+    with pytest.raises(CannotRepair, match="moved to quarantine/ is missing"):
         plan_undo(DISK, settings(root))
     assert files(root) == after
 
@@ -143,7 +143,7 @@ def test_a_manifest_that_can_not_be_is_no_repair(change: dict[str, Any], cut: Pa
     rewrite(cut, MANIFEST, change)
     before = files(cut)
     assert repairs(DISK, str(cut)) == [] or change == {"path": "/"}
-    with pytest.raises(CannotMend):
+    with pytest.raises(CannotRepair):
         plan_undo(DISK, settings(cut))
     assert files(cut) == before
 
@@ -151,7 +151,7 @@ def test_a_manifest_that_can_not_be_is_no_repair(change: dict[str, Any], cut: Pa
 def test_an_absolute_place_must_be_a_log_directory(cut: Path, tmp_path: Path) -> None:
     outside = tmp_path / "elsewhere" / "00000000000000000000"
     rewrite(cut, MANIFEST, {"path": str(outside)})
-    with pytest.raises(CannotMend, match="in no directory of the log"):
+    with pytest.raises(CannotRepair, match="in no directory of the log"):
         plan_undo(DISK, settings(cut))
     assert not outside.parent.exists()
 
