@@ -33,7 +33,7 @@ Store = Callable[[str], Path]
 def test_a_store_its_table_a_store(
     spark: SparkSession, reference_store: Store, tmp_path: Path, reference: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_, "_STRETCH", 100_000)  # so that there are several
+    monkeypatch.setattr(import_, "_RANGE", 100_000)  # so that there are several
     root = reference_store(reference)
     source = references.settings(reference).with_changes(store_path_root_dir=root)
     conf = tmp_path / "broker.conf"

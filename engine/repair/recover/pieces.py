@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
-    """The pieces, in the order in which they change. New index files aren't named: a listing tells them later."""
+    """The pieces, in the order in which they change. New index files aren't named: undo finds them by the listing."""
     root = plan.files.root
     for odd in plan.set_aside_first:
         yield _aside(disk, root, odd)
@@ -63,9 +63,9 @@ def _aside(disk: Disk, root: str, odd: OddFile) -> Piece:
 
 
 def end_of(plan: RecoverPlan) -> tuple[str, int] | None:
-    """The log's last file, and the position in it where the log ends, where nothing but zeros was after that.
+    """The log's last file and the position of the log end in it, where only zeros follow.
 
-    None where something was (a piece of its own has it then), and where files of the log get other names.
+    None where other bytes follow (a piece of their own saves them), and where files of the log are renamed.
     """
     log = plan.log
     if log.tail is not None or log.blank is not None or plan.layout.relocations:
@@ -146,7 +146,7 @@ def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
 
 
 def _ext_pieces(disk: Disk, plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:
-    """The extension's last files: new units go after the old ones."""
+    """The extension's last files: new units are appended to the old ones."""
     base = os.path.join(plan.files.root, names.CONSUMEQUEUE_EXT)
     directory = names.queue_directory(base, queue.queue.topic, queue.queue.queue_id)
     files = [e for e in (disk.scandir(directory) if disk.is_dir(directory) else ()) if e.is_file]

@@ -27,9 +27,9 @@ _MENDS_NAMED = 20
 def of_the_log(
     files: StoreFiles, layout: Layout, log: LogPlan, noticed: Noticed, undecided: Sequence[str]
 ) -> Iterator[str]:
-    """What is odd in the store's directory, and what becomes of the log.
+    """Stray files in the store's directory, and what the plan changes in the log.
 
-    `undecided`: of stale tails that may be none.
+    `undecided`: sentences about tails of which nothing proves that they are stale.
     """
     end = log.end
     yield from (f"{os.path.relpath(odd.path, files.root)}: {odd.description}" for odd in files.odd)
@@ -58,16 +58,16 @@ def of_the_log(
 def of_queues_and_index(
     disk: Disk, files: StoreFiles, queues: Sequence[QueuePlan], end: LogEnd, *, dangling: int, unplaced: int, keys: int
 ) -> Iterator[str]:
-    """What recovery does all the same, but the operator may know better.
+    """What recovery does although the operator may know better: a deleted topic, a segment that is only absent.
 
     Args:
         disk: how files are reached.
         files: the store.
-        queues: what becomes of each.
-        end: the log's.
-        dangling: units that name an extension unit which is not there.
-        unplaced: units that no queue can take.
-        keys: that are put into the index.
+        queues: the plan of each.
+        end: the log end.
+        dangling: number of units that name a missing extension unit.
+        unplaced: number of messages whose topic can't name a queue's directory.
+        keys: number of keys that are inserted into the index.
     """
     cut = sum(queue.units_cut for queue in queues)
     if cut and not end.damage:

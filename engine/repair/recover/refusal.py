@@ -1,4 +1,4 @@
-"""When a recovery refuses, and what the operator may choose instead: data would be lost that nobody gave up."""
+"""When a recovery refuses (data would be lost that no option accepts), and which command works instead."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Choices(NamedTuple):
-    """What the operator chose. `stuck`: the first range that can't be bridged; `truncate`: the end is given; `whole`:
+    """What the operator chose. `stuck`: the first range that can't be bridged; `truncate`: its end is given; `whole`:
     the log is read from its first byte, and every index file as a whole; `ahead`: segments from this physical offset on
     are compared though recovery's start is after them, as the next start reads them.
     """
@@ -53,7 +53,7 @@ class Choices(NamedTuple):
 
     @property
     def cut_option(self) -> str:
-        """What cuts at the damage that was found: without --whole damage before recovery's start is not seen."""
+        """The options that cut at this damage: without --whole, recovery does not read before its start."""
         return "--cut --whole" if self.whole else "--cut"
 
 
@@ -72,11 +72,11 @@ def refusal(
     Args:
         disk: how files are reached.
         files: the store, its log as it will be.
-        layout: what makes it so.
-        choices: what the operator said.
-        end: where the log ends, and what stands after it.
-        fresh: lost ranges before the log end that nobody has accepted yet.
-        shifts: by (segment, how far off their own offset is) how many records, and where the first lies (physical).
+        layout: the renames and resizes that make it so.
+        choices: the operator's options.
+        end: the log end, and what follows it.
+        fresh: lost ranges before the log end that no earlier repair accepted.
+        shifts: (segment, distance from the record's own offset) → records, physical offset of the first.
         units_cut: units that point after the log end.
     """
     stands_in_the_way = slip_in_a_path(disk, files.config) or first_error(files.odd)
@@ -109,7 +109,7 @@ def refusal(
 
 
 def _tell_shifts(disk: Disk, files: StoreFiles, choices: Choices, segment: Segment, refused: RStoreError) -> None:
-    """Say in a refusal that is about a segment which records of it lie off their place."""
+    """Add to a refusal about a segment which of its records are shifted, and how far."""
     words = [] if choices.bridge else [shift.words for shift in _shifts(disk, files, segment)]
     refused.message = "; ".join([refused.message, *words])
 
@@ -124,7 +124,7 @@ def _shifts(disk: Disk, files: StoreFiles, segment: Segment) -> tuple[Shift, ...
 def _moved(
     disk: Disk, files: StoreFiles, choices: Choices, shifts: Mapping[tuple[int, int], tuple[int, int]]
 ) -> RStoreError | None:
-    """Records that follow each other, off their place by one distance: bridging puts them back, where it can."""
+    """The refusal about shifted records: `--bridge` moves them back, where no other records are."""
     moved = next((key for key, (records, _) in shifts.items() if records >= FEW), None)
     if moved is None:
         return None
@@ -150,7 +150,7 @@ def _moved(
 
 
 def _lost_directory(disk: Disk, files: StoreFiles, fresh: Sequence[DamagedRange], units_cut: int) -> RStoreError | None:
-    """A directory of the log is not there, and the log shows that it held a part of it."""
+    """The refusal about a missing directory of the log that held a part of it."""
     missing = next((path for path in files.config.log_directories if not disk.is_dir(path)), None)
     gap = sum(lost.length for lost in fresh if lost.reason == MISSING_SEGMENT)
     if missing is None or not (gap or units_cut):
@@ -172,7 +172,7 @@ def _lost_directory(disk: Disk, files: StoreFiles, fresh: Sequence[DamagedRange]
 def _unnamed(
     disk: Disk, files: StoreFiles, end: LogEnd, fresh: Sequence[DamagedRange], units_cut: int
 ) -> RStoreError | None:
-    """What is missing lies in the store, in a directory that the settings don't name."""
+    """The refusal about missing segments that lie in a directory of the store that no setting names."""
     missing = [(lost.offset, lost.offset + lost.length) for lost in fresh if lost.reason == MISSING_SEGMENT]
     if units_cut and files.log[-1].offset <= end.end:
         missing.append((files.log[-1].end, files.log[-1].end + files.log[-1].size))
@@ -198,13 +198,13 @@ def _layout_refusal(files: StoreFiles, layout: Layout, choices: Choices) -> RSto
             hint="nothing was changed",
             next_step=next_step.step(files.config, Fix.RECOVER if layout.refusal is None else Fix.BRIDGE),
         )
-    # Who gives the log up has no place for files that belong to none of it: they are kept in quarantine/.
+    # With --yes-the-log-is-gone no segment is left to compare with: such files are moved to quarantine/.
     given_up = choices.log_is_gone and not files.log
     return None if choices.cut or choices.bridge or given_up else layout.refusal
 
 
 def _bridge(files: StoreFiles, choices: Choices, records: int) -> NextStep | None:
-    """`recover --bridge`, unless that is what refuses; `records`: sound ones after the damage."""
+    """`recover --bridge` as next step, unless it is what refuses; `records`: sound ones after the damage."""
     if choices.bridge:
         return None
     step = next_step.step(files.config, Fix.BRIDGE)

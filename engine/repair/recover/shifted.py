@@ -1,12 +1,12 @@
-"""Records that lie off their place in their own segment: bytes were inserted into its file, or taken out of it.
+"""Shifted records: bytes were inserted into their segment's file, or removed from it.
 
-An editor, a copy that was patched, a file system's repair: after that place every record is whole and says where it
-belongs. A run of them, all off by the same distance, goes back as it is (with whatever lies between), and what was
-taken out is the only damage left. Which file it is, its first records tell (layout.py); this is about one whose first
-part is where its name says.
+An editor, a patched copy or a file system's repair does that. After the change every record is whole, and its
+physicalOffset differs from where it lies by the same distance. A run of such records is moved back together with all
+that lies between them; the removed bytes are the only damage left. Whether the whole file has a wrong name is decided
+by its first records (layout.py); here the first part of the file is where its name says.
 
-Sound enough to move: `FEW` records or more of one distance, one after the other, whose places hold no record that is
-at home and are claimed by no other run.
+A run is moved if it has `FEW` records or more of one distance, one after the other, if no record lies at its own
+offset where they belong, and if no other run belongs there.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
 
 FEW = 8
-"""So many records that are off by the same distance are no damaged fields."""
+"""Records of one distance from which on they are shifted: fewer may be records whose field is damaged."""
 _PIECE = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """`records` whole ones that belong at [start, end) of the log (physical), and lie `distance` bytes after that.
-
-    `segment`: theirs, as it will be. A negative distance: before it.
+    """`records` whole records that belong at [start, end) of the log (physical), and lie `distance` bytes after that
+    (before, where it is negative). `segment`: theirs, as the plan leaves it.
     """
 
     segment: Segment
@@ -56,12 +55,12 @@ class Shift:
 
 
 def as_it_lies(segment: Segment, size: int) -> Segment:
-    """The segment with all bytes that its file has now, under the name that it has."""
+    """The segment with all bytes and the name that its file has now."""
     return Segment(segment.offset, size, segment.file)
 
 
 def find_shifts(disk: Disk, segment: Segment, largest_message: int, start: int | None = None) -> tuple[Shift, ...]:
-    """The runs of one segment that go back, by place. All of the file is searched, or from the physical offset `start`.
+    """The runs of one segment that can be moved back, in log order. `start`: physical offset to search from; None: all.
 
     Raises:
         StorageError: the file can't be read.
@@ -98,7 +97,7 @@ def _is_claimed(run: Shift, runs: list[Shift]) -> bool:
 
 
 def put_back(disk: Disk, root: str, log: ClosedLog, segment: Segment) -> None:
-    """Write a segment as `log` shows it, aside, and swap it in: a kill leaves the one file or the other.
+    """Write a segment as `log` shows it to a new file and swap it in: a kill leaves the old file or the new one.
 
     Raises:
         DiskFull, StorageError.
@@ -130,9 +129,10 @@ def put_back(disk: Disk, root: str, log: ClosedLog, segment: Segment) -> None:
 
 
 def is_shifted(disk: Disk, segment: Segment, largest_message: int, start: int) -> bool:
-    """Whether records of this segment lie off their place after the physical offset `start`.
+    """Whether there are shifted records of this segment after the physical offset `start`.
 
-    The whole file is searched once the part after shows some: what it holds at its place is a copy there.
+    If the part after `start` has some, the whole file is searched: where a record lies at its own offset, the shifted
+    one is a copy.
 
     Raises:
         StorageError: the file can't be read, so nobody knows.
