@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from engine.broker_conf.values import ValueKind, read_value
 from engine.config import delay_levels
-from engine.errors import StorageError
 from engine.format import hosts, sysflag
 from engine.format.columns import MessageColumns
 from engine.format.delay import queue_of_level
 from engine.format.names import SCHEDULE_TOPIC
 from engine.format.properties import DELAY, INNER_MULTI_DISPATCH, delay_level
-from engine.format.quantities import counted
 from engine.inspect.store.guessed_sizes import of_puts
 from engine.inspect.store.survey import survey
 from engine.repair.recover.opening import Policy, recover_for_open
@@ -175,13 +173,7 @@ class PutRun:
 
     def _counted(self, result: PutResult) -> AppendResult:
         if result.append is None or not result.ok:
-            put = counted(self.messages, "message was", "messages were")
-            before = f"; {put} put before it" if self.messages else ""
-            if result.error is None:
-                root = str(self._store.config.store_path_root_dir)
-                raise StorageError(f"put: {result.status.value}{before}", path=root)
-            result.error.message += before
-            raise result.error
+            raise result.failure(self.messages, str(self._store.config.store_path_root_dir))
         self.messages += result.append.message_count
         self.size += result.append.size
         if self._told is not None:

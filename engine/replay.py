@@ -13,9 +13,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import RStoreError, StorageError
+from engine.errors import RStoreError
 from engine.files.lock import StoreLock
-from engine.format.quantities import counted
 from engine.repair.change import Change, ChangeRun
 from engine.repair.create import complete_store
 from engine.repair.recover.opening import recover_for_open
@@ -167,11 +166,7 @@ class _Replay:
     def _put(self, store: MessageStore, message: Message, done: int) -> int:
         result = store.put(message, wait=False)
         if result.append is None or not result.ok:
-            before = f"; {counted(done, 'message was', 'messages were')} put before it"
-            if result.error is None:
-                raise StorageError(f"put: {result.status.value}{before}", path=self._plan.target.root)
-            result.error.message += before
-            raise result.error
+            raise result.failure(done, self._plan.target.root)
         return result.append.size
 
     def _flushed(self, store: MessageStore, place: int, done: int) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.errors import InvalidArgument, RStoreError, StorageError
 from engine.format.hosts import Host
 from engine.format.message import make_msg_id
+from engine.format.quantities import counted
 from engine.log.records import NOTHING, Records
 
 if TYPE_CHECKING:
@@ -124,6 +125,14 @@ class PutResult(NamedTuple):
     def ok(self) -> bool:
         """Whether everything that was asked for is done."""
         return self.status is _OK
+
+    def failure(self, before: int, root: str) -> RStoreError:
+        """The error of a put into the store at `root` that failed, which says how many were put `before` it."""
+        put = f"; {counted(before, 'message was', 'messages were')} put before it" if before else ""
+        if self.error is None:
+            return StorageError(f"put: {self.status.value}{put}", path=root)
+        self.error.message += put
+        return self.error
 
 
 class GetResult(NamedTuple):
