@@ -10,14 +10,17 @@ It is a view: what a broker adds later is seen in queues that were not asked for
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError, InvalidArgument, NextStep, NotFound, StorageError
 from engine.files.disk import Disk
 from engine.format import names, properties
 from engine.format.message import decode, make_msg_id, parse_msg_id
+from engine.format.names import segment_name
 from engine.format.quantities import counted, moment
 from engine.inspect import next_step
 from engine.inspect.store.known_names import KnownNames
@@ -102,8 +105,21 @@ class ReadStore(MessageReader):
                 size = self.config.mapped_file_size_consume_queue
                 queue = ClosedQueue(self._disk, base, wanted, size, self.log.min_offset, self._ext(wanted))
                 self._queues[wanted] = queue
-                self.log.look_again()
+                self._look_at_log_again(queue)
             return queue
+
+    def _look_at_log_again(self, queue: ClosedQueue) -> None:
+        """A queue is opened: it may name messages that were written since the log was looked at."""
+        if queue.max_physical_offset > self.log.upper_bound:
+            if self._has_next_segment():
+                self.files = replace(self.files, log=survey(self._disk, self.config).log)
+            self.log.look_at(self.files.log)
+        self.log.forget_damage()
+
+    def _has_next_segment(self) -> bool:
+        """Whether there is a segment after those that are known: a unit after the log's end is damage otherwise."""
+        following = segment_name(self.files.log[-1].end if self.files.log else 0)
+        return any(self._disk.exists(os.path.join(path, following)) for path in self.config.log_directories)
 
     @property
     def log_range(self) -> str:

@@ -84,8 +84,14 @@ class ClosedLogReader:
         self._bare = (offset, after)
         return after
 
-    def look_again(self) -> None:
-        """A queue is opened that may point at more than was written when a damaged part was looked through."""
+    def look_at(self, segments: Sequence[Segment]) -> None:
+        """The log goes on, maybe in further segments: `segments` are those of now."""
+        self.source.replace(segments)
+        self._last = self._last_written()
+        self._end = None
+
+    def forget_damage(self) -> None:
+        """A queue is opened that may name messages which were written since a damaged part was looked through."""
         self._bare = (0, 0)
 
     def read_at(self, offset: int, size: int) -> memoryview | None:

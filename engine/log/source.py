@@ -94,20 +94,25 @@ class ClosedLog:
 
     def __init__(self, disk: Disk, segments: Sequence[Segment]) -> None:
         self._disk = disk
-        self._segments = tuple(sorted(segments, key=lambda s: s.offset))
-        self._starts = [s.offset for s in self._segments]
+        self.replace(segments)
         self._open: dict[int, _Opened] = {}
         self._lock = threading.Lock()
 
     @property
     def segments(self) -> Sequence[Segment]:
         """The segments, by offset."""
-        return self._segments
+        return self._by_offset[0]
+
+    def replace(self, segments: Sequence[Segment]) -> None:
+        """Take the segments of now: a broker has made some since, or deleted some."""
+        ordered = tuple(sorted(segments, key=lambda s: s.offset))
+        self._by_offset = ordered, [s.offset for s in ordered]
 
     def segment_at(self, offset: int) -> Segment | None:
         """The segment that a physical offset lies in, if its file is there."""
-        at = bisect.bisect_right(self._starts, offset) - 1
-        return self._segments[at] if at >= 0 and offset < self._segments[at].end else None
+        known, starts = self._by_offset
+        at = bisect.bisect_right(starts, offset) - 1
+        return known[at] if at >= 0 and offset < known[at].end else None
 
     def read(self, offset: int, length: int) -> memoryview:
         """As `LogSource.read`; empty where no segment is."""

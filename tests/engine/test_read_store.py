@@ -165,6 +165,23 @@ def test_reading_beside_the_store_that_writes(tmp_path: Path) -> None:
             assert reader.log.max_offset == writer.log.max_offset
 
 
+def test_segments_made_since_the_view_was_opened(tmp_path: Path) -> None:
+    """A queue is looked at when it is asked for: it may name messages in segments that were not there before."""
+    config = StoreConfig(store_path_root_dir=tmp_path).with_changes(**golden.SMALL_SETTINGS)
+    with MessageStore.open(config) as writer:
+        first = writer.put(Message("T", b"first")).append
+        assert writer.wait_dispatched()
+        with ReadStore(config) as store:
+            while writer.log.max_offset < 3 * config.mapped_file_size_commit_log:
+                last = writer.put(Message("T", b"later" * 200)).append
+            assert writer.wait_dispatched()
+            assert store.lower_bound("T", 0, first.store_timestamp) == 0
+            assert store.message_store_timestamp("T", 0, last.queue_offset) == last.store_timestamp
+            assert store.get("T", 0, last.queue_offset).message_count == 1
+            assert store.log.max_offset == writer.log.max_offset
+    check_clean(tmp_path, config)
+
+
 def test_a_message_that_is_written_while_it_is_looked_for(tmp_path: Path) -> None:
     """Nothing lay there at the first look, and then a record began at that very place: "inside a record" was told."""
     config = StoreConfig(store_path_root_dir=tmp_path).with_changes(**golden.SMALL_SETTINGS)
