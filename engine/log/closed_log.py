@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.errors import StorageError
 from engine.format.judge import Row
-from engine.format.record import BLANK_SIZE, MIN_RECORD_SIZE
+from engine.format.record import MIN_RECORD_SIZE
 from engine.log.place import Place, place_at
 from engine.log.scan import FIRST_WINDOW, Blank, Gap, RecordBatch, Scanner
-from engine.log.source import ClosedLog, Segment
+from engine.log.source import ClosedLog, Segment, last_begun
 from engine.log.walk import walk
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class ClosedLogReader:
         )
         self._config = config
         self._hint = hint
-        self._last = self._last_written()
+        self._last = last_begun(self.source)
         self._end: int | None = None
         self._sound = (0, 0)  # from a record to the end of one, all between sound
         self._bare = (0, 0)  # where no sound record begins: get after get of a queue comes to the same damage
@@ -87,7 +86,7 @@ class ClosedLogReader:
     def look_at(self, segments: Sequence[Segment]) -> None:
         """The log goes on, maybe in further segments: `segments` are those of now."""
         self.source.replace(segments)
-        self._last = self._last_written()
+        self._last = last_begun(self.source)
         self._end = None
 
     def forget_damage(self) -> None:
@@ -147,16 +146,6 @@ class ClosedLogReader:
                     break
             self._sound = (start, known)
         return known
-
-    def _last_written(self) -> Segment | None:
-        """The last file that does not begin with zeros: a file made ahead of time holds nothing yet."""
-        for segment in reversed(self.source.segments):
-            try:
-                if any(self.source.read(segment.offset, BLANK_SIZE)):
-                    return segment
-            except StorageError:
-                return segment
-        return None
 
     def _find_end(self) -> int:
         last = self._last

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
+from engine.errors import StorageError
+from engine.format.record import BLANK_SIZE
+
 if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.files.raw_file import RawFile
@@ -66,6 +69,21 @@ def segments_from(segments: Sequence[Segment], offset: int) -> Iterator[Segment]
     """Those of a log's segments (by offset) that end after a physical offset: scans begin at any of thousands."""
     first = bisect.bisect_right(segments, offset, key=attrgetter("end"))
     return (segments[i] for i in range(first, len(segments)))
+
+
+def last_begun(log: LogSource) -> Segment | None:
+    """The last segment that does not begin with zeros: one made ahead of time holds nothing yet. None: none does.
+
+    Once a broker has begun a segment, those before it are complete. A reader beside a live broker stops at the one that
+    was the last when it began: in a later one, it would take for damage what was being written at the end of this one.
+    """
+    for segment in reversed(log.segments):
+        try:
+            if any(log.read(segment.offset, BLANK_SIZE)):
+                return segment
+        except StorageError:
+            return segment
+    return None
 
 
 class LogSource(Protocol):

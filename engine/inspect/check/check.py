@@ -179,7 +179,7 @@ class _Run:
         self._names()
         config = check_config.read_config(self._disk, self._files.config, self._files.root, self._findings)
         self._seen.config_files = config.files
-        until = dispatched(self._disk, self._files) if self.live else None
+        until = self._until() if self.live else None
         index = self._index()
         parts = self._log(index)
         lost = self._log_end(parts)
@@ -381,6 +381,11 @@ class _Run:
         self._findings.add("log-accepted" if known else code, segment.path, where, detail)
 
     # --- queues -----------------------------------------------------------------------------------------------------
+
+    def _until(self) -> int:
+        """Up to where queues are held against a log that a process writes: physical offset of what is in both by now."""
+        log = self._files.log
+        return min(dispatched(self._disk, self._files), log[-1].end if log else 0)
 
     def _queues(
         self, parts: list[LogPart], lost: Intervals, until: int | None, config: check_config.ConfigFiles

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.inspect.check.log import LogPart, LogTask, check_apart, check_log
 from engine.inspect.check.stale_tail import StaleJudge
+from engine.inspect.check.verify import live_end
 from engine.inspect.parallel import processes, run_apart
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog, Segment
@@ -44,6 +45,9 @@ class CheckReading:
             StorageError.
         """
         files = self.files
+        if self.live and stop is None and files.log:
+            with ClosedLog(self.disk, files.log) as source:
+                stop = live_end(source)
         indexed = max((p.high for p in self.pieces or ()), default=0) if self.live else None
         size = sum(s.size for s in files.log)
         count = 1 if self._by_threads() else processes(self.jobs, len(files.log), size)

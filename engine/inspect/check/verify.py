@@ -28,7 +28,7 @@ from engine.inspect.store.not_read import not_read
 from engine.inspect.store.survey import survey
 from engine.log.ahead import count_ahead
 from engine.log.scan import MISSING_SEGMENT, Blank, Damage, Event, Gap, Scanner
-from engine.log.source import ClosedLog, Segment
+from engine.log.source import ClosedLog, Segment, last_begun
 from engine.log.tally import RecordCounter, Tally, tallied
 
 if TYPE_CHECKING:
@@ -161,6 +161,9 @@ def verify(
     segments = [s for s in files.log if (start is None or s.end > start) and (end is None or s.offset < end)]
     if segments:
         with ClosedLog(disk, files.log) as log:
+            if live:
+                end = live_end(log, end)
+                segments = [s for s in segments if s.offset < end] or segments[:1]
             scanner = Scanner(log, max_message_size=files.config.max_message_size)
             first = segments[0].offset if start is None else boundary(log, scanner, start)
             tasks = [_Task(s, max(s.offset, first), min(s.end, s.end if end is None else end)) for s in segments]
@@ -248,6 +251,16 @@ def boundary(log: ClosedLog, scanner: Scanner, offset: int) -> int:
         if not isinstance(event, Gap):
             at = event.end
     return max(at, offset)
+
+
+def live_end(log: LogSource, end: int | None = None) -> int:
+    """Where the reading of a log that a live process writes ends: physical offset, at most `end`.
+
+    That is the end of the last segment that it has begun by now. What comes into a later one is not of this reading:
+    the end of this one, read before it was complete, would look like damage.
+    """
+    last = last_begun(log) or log.segments[0]
+    return last.end if end is None else min(end, last.end)
 
 
 def settled_events(disk: Disk, scanner: Scanner, start: int, end: int | None, *, live: bool = False) -> Iterator[Event]:

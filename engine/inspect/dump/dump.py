@@ -15,7 +15,7 @@ from engine.errors import CannotRepair, InvalidArgument, RStoreError, WrongFileS
 from engine.files.lock import holder_of
 from engine.format import message, names
 from engine.format.message import StoredMessage
-from engine.inspect.check.verify import boundary, judge_tail, settled_events
+from engine.inspect.check.verify import boundary, judge_tail, live_end, settled_events
 from engine.inspect.store.config_files import BACKUP, ConfigDump, directory_of, present_in, read_config
 from engine.inspect.store.newer import refuse_queue
 from engine.inspect.store.queue_rows import QueueRows, is_real
@@ -95,6 +95,7 @@ def dump_log_batches(
     with ClosedLog(disk, files.log) as log:
         scanner = Scanner(log, max_message_size=files.config.max_message_size)
         first = files.log[0].offset if start is None else boundary(log, scanner, start)
+        end = live_end(log, end) if live else end
         held: list[Event] = []
         for event in _events(disk, scanner, first, end, live, jobs):
             if isinstance(event, Damage | Gap):

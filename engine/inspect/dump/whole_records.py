@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.format.message import ENCODE_OVERHEAD
-from engine.inspect.check.verify import judge_tail, settled_events
+from engine.inspect.check.verify import judge_tail, live_end, settled_events
 from engine.inspect.store.record_search import whole
 from engine.log.scan import MISSING_SEGMENT, Blank, Damage, Gap, RecordBatch, Scanner
 
@@ -66,6 +66,7 @@ def whole_records(
     never written. `live`: another process writes the log; its end is not judged.
     """
     scanner = Scanner(log, max_message_size=max_message_size)
+    end = live_end(log, end) if live else end
     held: list[Damage | Gap] = []
     for event in settled_events(disk, scanner, start, end, live=live):
         if isinstance(event, Damage | Gap):

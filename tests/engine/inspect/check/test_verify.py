@@ -12,8 +12,12 @@ from engine.config import StoreConfig
 from engine.errors import NotAStore
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
+from engine.files.raw_file import RawFile
 from engine.inspect.check import verify as module
+from engine.inspect.check.check import check as check_store
 from engine.inspect.check.verify import AFTER_THE_END, MOVED, Bad, VerifyResult, verify
+from engine.inspect.dump.dump import dump_log
+from engine.inspect.dump.salvage_scan import scan_store
 from engine.log.scan import MISSING_SEGMENT
 from tests.support import fixtures
 
@@ -156,6 +160,52 @@ def test_what_is_being_written_is_read_again(fixture_copy: Store, monkeypatch: p
     monkeypatch.setattr(module, "_AGAIN_MS", 0)
     with StoreLock(Disk(), str(store)):
         assert [bad.offset for bad in check(store).bad] == [at]
+
+
+@pytest.mark.parametrize("read", ["verify", "check", "dump", "salvage"])
+def test_a_segment_that_is_completed_while_it_is_read(read: str, fixture_copy: Store) -> None:
+    """Its end comes after it was read, and before the next one is: neither is damage beside a live writer."""
+    store = fixture_copy("clean-small")
+    places = records("clean-small")
+    third, fourth = (store / "commitlog" / f"{n * SEGMENT:020d}" for n in (2, 3))
+    complete = third.read_bytes(), fourth.read_bytes()
+    torn = [offset for offset, _ in places if offset < 3 * SEGMENT][-20]
+    write(store, torn, bytes(3 * SEGMENT - torn))
+    fourth.write_bytes(bytes(SEGMENT))
+
+    reads: list[str] = []
+
+    class Completing(RawFile):
+        """Of these files: both are completed when the fourth is read and the third was, but for a survey's reads."""
+
+        __slots__ = ()
+
+        def read(self, offset: int, length: int) -> memoryview:
+            reads.append(self.path)
+            if self.path == str(fourth) and reads.count(str(third)) > 1:
+                third.write_bytes(complete[0])
+                fourth.write_bytes(complete[1])
+            return super().read(offset, length)
+
+    class Completed(Disk):
+        def open_reader(self, path: str) -> RawFile:
+            file = super().open_reader(path)
+            if path in (str(third), str(fourth)):
+                file.__class__ = Completing
+            return file
+
+    disk = Completed()
+    with StoreLock(Disk(), str(store)):
+        match read:
+            case "verify":
+                verified = verify(disk, config(store), jobs=1)
+                assert verified.bad == []
+            case "check":
+                assert "log-damage" not in {f.code for f in check_store(disk, config(store)).findings}
+            case "dump":
+                assert "damage" not in {row.kind for row in dump_log(disk, config(store))}
+            case "salvage":
+                assert scan_store(disk, config(store)).lost == []
 
 
 def test_no_store(tmp_path: Path) -> None:
