@@ -9,7 +9,10 @@ from engine.broker.ha import settings as ha
 from engine.broker.net import tls
 from engine.broker.put import flow
 from engine.broker.settings import broker_settings as settings
+from engine.broker.settings import live_config
 from engine.broker.watch import health, metrics
+from engine.config import apache_key
+from engine.store import RECONFIGURABLE
 from rstore_cli.app import COMMANDS
 from tests.docs.markdown import section, tables
 from tests.rstore_cli.conftest import Cli, cli
@@ -48,6 +51,12 @@ def test_every_setting_is_there_with_its_default() -> None:
 
     there = {key: shown(getattr(base, name)) for key, name in settings.FIELDS.items()}
     assert {row["key"]: row["default"] for row in tables(section(PAGE, "Settings"))[0]} == there
+
+
+def test_every_setting_that_takes_effect_at_once() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    sentence = page[page.index("These take effect at once") :].partition("\n## ")[0]
+    assert named(sentence) == live_config.LIVE | {apache_key(name) for name in RECONFIGURABLE}
 
 
 def test_every_key_of_tls() -> None:
