@@ -383,7 +383,7 @@ class _Run:
     # --- queues -----------------------------------------------------------------------------------------------------
 
     def _until(self) -> int:
-        """Up to where queues are held against a log that a process writes: physical offset of what is in both by now."""
+        """Up to where queues are held against a log that a process writes: what is in both by now (physical offset)."""
         log = self._files.log
         return min(dispatched(self._disk, self._files), log[-1].end if log else 0)
 
