@@ -89,7 +89,7 @@ class PutRun:
     Args:
         store: where to.
         held: makes a context in which an interruption waits.
-        told: called with the number of messages that are in, after each put.
+        on_put: called with the number of messages that are in, after each put.
 
     Attributes:
         messages: put so far.
@@ -101,11 +101,11 @@ class PutRun:
         store: MessageStore,
         *,
         held: Callable[[], AbstractContextManager[None]] = nullcontext,
-        told: Callable[[int], None] | None = None,
+        on_put: Callable[[int], None] | None = None,
     ) -> None:
         self._store = store
         self._held = held
-        self._told = told
+        self._on_put = on_put
         self._began = time.monotonic()
         self.messages = 0
         self.size = 0
@@ -176,8 +176,8 @@ class PutRun:
             raise result.failure(self.messages, str(self._store.config.store_path_root_dir))
         self.messages += result.append.message_count
         self.size += result.append.size
-        if self._told is not None:
-            self._told(self.messages)
+        if self._on_put is not None:
+            self._on_put(self.messages)
         return result.append
 
 
@@ -193,7 +193,7 @@ def put_run(
     *,
     note: Callable[[str], None] | None = None,
     held: Callable[[], AbstractContextManager[None]] = nullcontext,
-    told: Callable[[int], None] | None = None,
+    on_put: Callable[[int], None] | None = None,
 ) -> Iterator[PutRun]:
     """A run of puts into the store that `config` names, which is closed at the end.
 
@@ -201,7 +201,7 @@ def put_run(
         disk: how files are reached.
         config: the store's settings.
         note: called with what is worth knowing of the settings, a sentence each.
-        held, told: as PutRun has them.
+        held, on_put: as PutRun has them.
 
     Raises:
         NotAStore: a typing mistake does not make a directory a store. StoreLocked. Refused: the store needs more than
@@ -215,7 +215,7 @@ def put_run(
         if note is not None:
             for problem in problems:
                 note(problem)
-        yield PutRun(store, held=held, told=told)
+        yield PutRun(store, held=held, on_put=on_put)
     finally:
         with held():
             if store is not None:

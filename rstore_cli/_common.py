@@ -111,11 +111,11 @@ class Settings:
         stops = [danger for danger in report.dangers if danger.stops]
         for danger in stops:
             say(f"note: a broker does not start with {self.config}: {danger.what}: {command}")
-        told = {key for danger in stops for key in danger.keys}
+        stopping_keys = {key for danger in stops for key in danger.keys}
         odd = [
             v
             for v in report.verdicts
-            if v.key not in told and v.judgement is not Judgement.IN_FORCE and not is_of_the_jvm(v.key)
+            if v.key not in stopping_keys and v.judgement is not Judgement.IN_FORCE and not is_of_the_jvm(v.key)
         ]
         if odd:
             keys = list(dict.fromkeys(printable(verdict.name) for verdict in odd))

@@ -25,7 +25,7 @@ from typer.core import TyperGroup
 from engine.errors import RStoreError
 from rstore_cli._common import ENVIRONMENT, INTERRUPTED, OK, PIPE_CLOSED, USAGE, Settings, settings_of
 from rstore_cli.error_text import error_lines
-from rstore_cli.screen import paint, takes_colour, told, width
+from rstore_cli.screen import fold_text, paint, takes_colour, width
 
 COMMANDS = {
     "init": "Create an empty store.",
@@ -322,7 +322,7 @@ def _report(
         lines[0] = f"rstore: {lines[0]}"
         room = width(sys.stderr)
         text = "\n".join(
-            part for one in lines for part in told(for_store(settings.named, " ".join(one.split("\n"))), room)
+            part for one in lines for part in fold_text(for_store(settings.named, " ".join(one.split("\n"))), room)
         )
         if takes_colour(sys.stderr):
             text = text.replace("rstore:", paint("rstore:", "red"), 1)

@@ -105,8 +105,8 @@ class ChangeCommand(ABC, Generic[Plan]):
             following = NextStep(self.settings.again(), "applies this plan")
         if self.output.json:
             # What carries a plan out is plain from the plan; what comes after it is shown when it was carried out.
-            told = {} if outcome.next is None else {"next": outcome.next.to_json()}
-            self.output.document({**self.json(outcome.plan, done=done, salvage=outcome.salvage), **told})
+            next_key = {} if outcome.next is None else {"next": outcome.next.to_json()}
+            self.output.document({**self.json(outcome.plan, done=done, salvage=outcome.salvage), **next_key})
         else:
             self.text(outcome.plan, done=done, salvage=outcome.salvage)
             if following is not None:

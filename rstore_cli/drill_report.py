@@ -19,15 +19,15 @@ def markdown(drilled: DrillReport) -> str:
 
 
 def _lines(drilled: DrillReport) -> Iterator[str]:
-    told = drilled.to_json()
-    tried = told["interruptions"]
+    document = drilled.to_json()
+    tried = document["interruptions"]
     how = "every one" if drilled.thorough else f"{drilled.sample} a step" if drilled.sample else "as the scripts say"
     yield "# Drills of rstore"
     yield ""
     yield f"{time.strftime('%Y-%m-%d %H:%M:%S %z')}, {platform.node()}, {platform.system()} {platform.release()}, "
-    yield f"Python {platform.python_version()}: {'PASSED' if told['ok'] else 'NOT PASSED'}."
+    yield f"Python {platform.python_version()}: {'PASSED' if document['ok'] else 'NOT PASSED'}."
     yield ""
-    yield f"- {told['passed']} passed, {told['failed']} failed, {told['notRun']} not run"
+    yield f"- {document['passed']} passed, {document['failed']} failed, {document['notRun']} not run"
     yield f"- interruptions tried: {tried['tried']} of {tried['of']} ({how})"
     yield f"- {drilled.seconds:.0f} seconds"
     if drilled.original is not None:

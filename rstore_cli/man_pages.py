@@ -102,9 +102,9 @@ def _usage(command: Any) -> str:
     words = [r"[\fIOPTIONS\fR]"]
     for param in command.params:
         if param.param_type_name == "argument":
-            told = (param.metavar or param.name.upper()).strip("[]").replace("]...", " ...")
-            told = rf"\fI{_plain(told)}\fR" + (" ..." if param.nargs == -1 and "..." not in told else "")
-            words.append(told if param.required else f"[{told}]")
+            metavar = (param.metavar or param.name.upper()).strip("[]").replace("]...", " ...")
+            metavar = rf"\fI{_plain(metavar)}\fR" + (" ..." if param.nargs == -1 and "..." not in metavar else "")
+            words.append(metavar if param.required else f"[{metavar}]")
     return " ".join(words)
 
 

@@ -66,16 +66,16 @@ def _brief(plan: RecoverPlan, ledger: Ledger, *, keep: bool, salvage_dir: str | 
         (len(log.bridges), "damaged range", "bridged"),
         (len(end.gaps), "gap", "accepted"),
     ]
-    told = [f"{count(number, what)} {does}" for number, what, does in done if number]
+    changes = [f"{count(number, what)} {does}" for number, what, does in done if number]
     if plan.set_aside:
         name = printable(os.path.relpath(plan.set_aside[0].path, plan.files.root))
         more = f" and {len(plan.set_aside) - 1} more" if len(plan.set_aside) > 1 else ""
-        told.append(f"{name}{more} moved to quarantine/")
+        changes.append(f"{name}{more} moved to quarantine/")
     place = salvage_dir or os.path.join(plan.files.root, "salvage")
     return [
         ("store", plan.files.root),
         ("found", _found(plan)),
-        ("does", "; ".join(told) or "corrects what was found"),
+        ("does", "; ".join(changes) or "corrects what was found"),
         ("keeps", f"{messages_in(end.messages, end.records, 'sound record')}; the log ends at {end.end}"),
         ("lost", _lost(plan, ledger)),
         ("queues", f"{count(len(plan.queues), 'queue')}, {changed or 'none'} of them changed"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.format.quantities import counted
 from rstore_cli.grid import facts_lines, left, names_width, table_lines
-from rstore_cli.screen import is_terminal, paint, shorten, takes_colour, told, width
+from rstore_cli.screen import fold_text, is_terminal, paint, shorten, takes_colour, width
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -42,7 +42,7 @@ def say_not_read(output: Output, typed: Sequence[str], files: Iterable[OddFile])
 def say(text: str, *, style: str | None = None) -> None:
     """A sentence on stderr, after what stdout has; one line, where there is no terminal to break it for."""
     sys.stdout.flush()
-    for line in told(text, width(sys.stderr)):
+    for line in fold_text(text, width(sys.stderr)):
         print(paint(line, style) if style is not None and takes_colour(sys.stderr) else line, file=sys.stderr)
 
 
@@ -83,7 +83,7 @@ class Output:
 
     def text(self, text: str = "", *, style: str | None = None) -> None:
         """A sentence for people, on stdout; on a terminal its lines are broken at blanks."""
-        for line in told(self._named(text), self.width):
+        for line in fold_text(self._named(text), self.width):
             print(paint(line, style) if style is not None and self.colour else line)
 
     def raw(self, text: str) -> None:

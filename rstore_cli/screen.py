@@ -39,9 +39,9 @@ def width(stream: Any) -> int | None:
     """Columns of a terminal; COLUMNS overrides what the system says. None where there is no terminal."""
     if not is_terminal(stream):
         return None
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told) > 0:
-        return int(told)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or _USUAL
     except (OSError, ValueError, AttributeError):
@@ -125,10 +125,10 @@ def is_copied(word: str) -> bool:
     return word.lstrip("('\"").startswith(("/", "rstore ", "sudo ")) or _NAMED.search(word) is not None
 
 
-def told(text: str, room: int | None) -> list[str]:
+def fold_text(text: str, room: int | None) -> list[str]:
     """Lines of a text, for a terminal of that width (None: none); broken ones continue where their text began."""
     if "\n" in text:
-        return [line for part in text.split("\n") for line in told(part, room)]
+        return [line for part in text.split("\n") for line in fold_text(part, room)]
     if room is None or cells(text) <= room:
         return [text]
     begin = len(text) - len(text.lstrip(" -!"))

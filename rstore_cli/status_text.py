@@ -153,7 +153,9 @@ def _sizes(status: StoreStatus) -> list[str]:
     if not any(there):
         return [values, "(Apache's defaults)"]
     given = [was_given for _, was_given in status.sizes.values()]
-    of_default = [key for key, told, known in zip(status.sizes, there, given, strict=True) if not told and not known]
+    of_default = [
+        key for key, from_files, known in zip(status.sizes, there, given, strict=True) if not from_files and not known
+    ]
     also = f"; {', '.join(of_default)}: Apache's default, as no file shows it" if of_default else ""
     return [values, f"(inferred from the files{also})"]
 
@@ -193,8 +195,8 @@ def _fills(forecast: Forecast) -> list[str]:
             lines.append(f"{named}with queues and index {size(system.per_hour)} an hour")
         elif named:
             lines.append(named.removesuffix(": "))
-        told = [t for t in system.thresholds if t.state != "unknown"]
-        lines += [f"{_when(t, live=rate is not None and rate.live)}: {t.does}" for t in told]
+        known = [t for t in system.thresholds if t.state != "unknown"]
+        lines += [f"{_when(t, live=rate is not None and rate.live)}: {t.does}" for t in known]
     return lines
 
 
@@ -258,15 +260,15 @@ def _topics(output: Output, status: StoreStatus) -> None:
 
 def _hours(output: Output, status: StoreStatus, hours: int) -> None:
     """The log by hour of store time (local time), with bars."""
-    older, told = status.hours[0], status.hours[1:]
-    if not told:
+    older, listed = status.hours[0], status.hours[1:]
+    if not listed:
         return
-    shown = told[-hours:]
+    shown = listed[-hours:]
     newer = status.files.newer
     about = "~" if status.estimated else ""
     most = max(hour.size for hour in shown) or 1
     rows = [[moment(h.start)[:16], f"{about}{h.messages:,}", size(h.size)] for h in shown]
-    before = [older, *told[:-hours]]
+    before = [older, *listed[:-hours]]
     if any(h.size for h in before):
         messages, total = sum(h.messages for h in before), sum(h.size for h in before)
         rows.insert(0, ["before", f"{about}{messages:,}", size(total)])

@@ -159,8 +159,8 @@ class Frame:
 
 def _topic(name: str, old: Mapping[str, Any], now: Mapping[str, Any], seconds: float, lags: dict[str, int]) -> TopicRow:
     def rate(number: str) -> float:
-        told = now.get(number + "PerSecond")
-        return float(max(now[number] - old.get(number, 0), 0) / seconds if told is None else told)
+        shown_rate = now.get(number + "PerSecond")
+        return float(max(now[number] - old.get(number, 0), 0) / seconds if shown_rate is None else shown_rate)
 
     return TopicRow(
         name, rate("putMessages"), rate("putBytes"), rate("getMessages"), rate("getBytes"), lags.get(name, 0)

@@ -101,9 +101,9 @@ def _window(many: int, first: int, room: int) -> tuple[range, str]:
     seen = max(room - 1, 1)
     start = min(first, many - seen)
     above, below = start, many - start - seen
-    told = [f"{below} more"] if below else []
-    told += [f"{above} above"] if above else []
-    return range(start, start + seen), "… " + ", ".join(told)
+    hidden = [f"{below} more"] if below else []
+    hidden += [f"{above} above"] if above else []
+    return range(start, start + seen), "… " + ", ".join(hidden)
 
 
 def keys_of(pressed: bytes) -> list[str]:

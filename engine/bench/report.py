@@ -122,10 +122,10 @@ def _floors(results: Results) -> Iterator[str]:
         [[v.floor.job, v.floor.workload, against_text(v), *floor_text(v)] for v in verdicts],
         numbers=(3, 4),
     )
-    told: set[tuple[str, str]] = set()
+    shown: set[tuple[str, str]] = set()
     for floor in [verdict.floor for verdict in verdicts if verdict.met is False]:
-        if (floor.job, floor.workload) not in told:
-            told.add((floor.job, floor.workload))
+        if (floor.job, floor.workload) not in shown:
+            shown.add((floor.job, floor.workload))
             yield from _missed(results, floor)
 
 
@@ -143,15 +143,15 @@ def _missed(results: Results, floor: Floor) -> Iterator[str]:
     place = JobPlace(floor.job, floor.workload)
     yield ""
     busy = results.median(place, Side.OURS, lambda s: s.cpu / s.seconds if s.seconds and s.cpu is not None else None)
-    told = f"**{floor.job} on {floor.workload}**:"
+    text = f"**{floor.job} on {floor.workload}**:"
     if busy is not None:
-        told += f" the processors were busy {busy:.2f} times its wall time."
+        text += f" the processors were busy {busy:.2f} times its wall time."
     profile = results.profiles.get((floor.job, floor.workload))
     if profile is None:
-        yield told
+        yield text
         return
-    told += " A profile has one thread: where that waits, those that read ahead are at work."
-    yield f"{told} Of its profile ([all of it]({PROFILES}/{_profile_name(floor.job, floor.workload)})), by own time:"
+    text += " A profile has one thread: where that waits, those that read ahead are at work."
+    yield f"{text} Of its profile ([all of it]({PROFILES}/{_profile_name(floor.job, floor.workload)})), by own time:"
     yield ""
     yield "```"
     yield from _hottest(profile)

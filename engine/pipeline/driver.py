@@ -15,7 +15,7 @@ import threading
 from typing import Any
 
 from engine.pipeline import prune
-from engine.pipeline.failures import is_of_spark, told
+from engine.pipeline.failures import engine_error, is_of_spark
 
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 _OURS = "_tells_errors_of_rstore"
@@ -84,7 +84,7 @@ def _own_errors() -> None:
                 raise
             asking.now = True
             try:
-                own = told(error) if is_of_spark(error) else None
+                own = engine_error(error) if is_of_spark(error) else None
             finally:
                 asking.now = False
             if own is None:

@@ -70,7 +70,7 @@ def translate(error: BaseException) -> RStoreError:
     return _noted(text) or _unmarked(text) or _known(text) or _unknown(error, text)
 
 
-def told(error: BaseException) -> RStoreError | None:
+def engine_error(error: BaseException) -> RStoreError | None:
     """The engine's error that a worker has told through an error of Spark; None when it is another's."""
     words = (getattr(error, "_desc", None), getattr(error, "_stackTrace", None))
     text = "\n".join(word for word in words if isinstance(word, str)) or text_of(error)  # which asks the JVM
@@ -271,5 +271,5 @@ def _unknown(error: BaseException, message: str) -> RStoreError:
     inner = [f"{name}: {text}" for name, text in _LAST_OF_TRACE.findall(message) if not name.startswith(_JAVA)]
     causes = _CAUSE.findall(message)
     first = next((line.strip() for line in message.splitlines() if line.strip()), type(error).__name__)
-    told = " ".join((inner[0] if inner else causes[-1] if causes else first).split())
-    return SparkFailed(f"{UNKNOWN}{_SQLSTATE.sub('', told)[:_SHOWN]}", hint="RSTORE_DEBUG=1 shows Spark's full error")
+    reason = " ".join((inner[0] if inner else causes[-1] if causes else first).split())
+    return SparkFailed(f"{UNKNOWN}{_SQLSTATE.sub('', reason)[:_SHOWN]}", hint="RSTORE_DEBUG=1 shows Spark's full error")

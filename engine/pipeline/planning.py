@@ -122,10 +122,12 @@ def shares(tasks: Sequence[StoreShare], missing: Sequence[Gap], on_damage: str) 
     planned = []
     for i, task in enumerate(tasks):
         split = task.split
-        told = [gap for gap in left if gap.offset < split.segment.offset or i == len(tasks) - 1]
-        left = left[len(told) :]
+        gaps_before = [gap for gap in left if gap.offset < split.segment.offset or i == len(tasks) - 1]
+        left = left[len(gaps_before) :]
         store = dataclasses.replace(split.store, segments=(split.segment,))
-        planned.append(dataclasses.replace(task, split=dataclasses.replace(split, store=store), gaps=tuple(told)))
+        planned.append(
+            dataclasses.replace(task, split=dataclasses.replace(split, store=store), gaps=tuple(gaps_before))
+        )
     return planned
 
 

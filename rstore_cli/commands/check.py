@@ -91,15 +91,15 @@ def show_findings(output: Output, findings: tuple[Finding, ...], following: Next
     """Findings as people read them: worst first, each with what to know; the same advice is given once."""
     if not findings:
         return
-    told: set[str] = {"", str(following)}  # what comes next is said at the end
+    shown_hints: set[str] = {"", str(following)}  # what comes next is said at the end
     for finding in findings:
         output.text()
         word = finding.severity.value
         output.text(f"{word.upper():<8} {printable(finding.where)}  [{finding.code}]", style=_STYLES.get(word))
         output.text(f"         {printable(finding.message)}")
-        if finding.hint not in told:
+        if finding.hint not in shown_hints:
             output.text(f"         {printable(finding.hint)}")
-        told.add(finding.hint)
+        shown_hints.add(finding.hint)
     output.text()
     by = {word: sum(f.severity.value == word for f in findings) for word in ("error", "warning")}
     notes = len(findings) - sum(by.values())

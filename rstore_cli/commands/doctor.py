@@ -124,5 +124,5 @@ def _counts(file: str, report: Report) -> str:
     from rstore_cli.render import count
 
     counts = [(len(report.of(judgement)), judgement.value) for judgement in Judgement]
-    told = ", ".join(f"{number} {word}" for number, word in counts if number)
-    return f"{file}: {count(len(report.verdicts), 'setting')}{f': {told}' if told else ''}"
+    summary = ", ".join(f"{number} {word}" for number, word in counts if number)
+    return f"{file}: {count(len(report.verdicts), 'setting')}{f': {summary}' if summary else ''}"

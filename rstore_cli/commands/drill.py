@@ -220,8 +220,8 @@ def _show_report(output: Output, drilled: DrillReport) -> None:
 
 
 def _summary(drilled: DrillReport) -> str:
-    told = drilled.to_json()
-    parts = [f"{told['passed']} of {count(len(drilled.drills), 'drill')} passed"]
-    parts += [f"{told[key]} {word}" for key, word in (("failed", "failed"), ("notRun", "not run")) if told[key]]
-    tried = told["interruptions"]
+    document = drilled.to_json()
+    parts = [f"{document['passed']} of {count(len(drilled.drills), 'drill')} passed"]
+    parts += [f"{document[key]} {word}" for key, word in (("failed", "failed"), ("notRun", "not run")) if document[key]]
+    tried = document["interruptions"]
     return f"{', '.join(parts)}; {tried['tried']} of {tried['of']} interruptions were tried; {drilled.seconds:.0f} s."

@@ -90,12 +90,12 @@ def reindex(
         split_bytes=given.split_or(SPLIT_BYTES),
     )
     output = settings.output()
-    told: list[JobResult] = []
+    results: list[JobResult] = []
 
     def text(rebuilt: Rebuilt, done: bool) -> None:
-        told.append(rebuilt.result())
+        results.append(rebuilt.result())
         if not done or place is not None:
-            show(output, told[-1])
+            show(output, results[-1])
         output.text()
         if done and place is not None:
             output.text(f"Done. The files are in {place}; no store was changed.")
@@ -105,9 +105,9 @@ def reindex(
             output.text("Nothing to do: queues and index already match the logs, byte for byte.")
 
     def json(rebuilt: Rebuilt) -> dict[str, Any]:
-        told.append(rebuilt.result())
-        return told[-1].to_json()
+        results.append(rebuilt.result())
+        return results[-1].to_json()
 
     code = rebuild(settings, given, refs, options, dry_run=dry_run, yes=yes, text=text, json=json)
-    write_beside(told[-1], parquet, plot)
+    write_beside(results[-1], parquet, plot)
     raise typer.Exit(code)

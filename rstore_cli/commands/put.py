@@ -125,13 +125,15 @@ def _opened(settings: Settings, config: StoreConfig, topic: str | None) -> Itera
     if topic is not None:
         _note_new(output, config, topic)
 
-    def told(messages: int) -> None:
+    def on_put(messages: int) -> None:
         put = counted(messages, "message was put and is", "messages were put and are")
         settings.on_interrupt = f"{put} kept; the store was closed cleanly"
 
     with (
         Interrupts() as interrupts,
-        put_run(Disk(), config, note=lambda text: output.note(f"note: {text}"), held=interrupts.held, told=told) as run,
+        put_run(
+            Disk(), config, note=lambda text: output.note(f"note: {text}"), held=interrupts.held, on_put=on_put
+        ) as run,
     ):
         yield run
 

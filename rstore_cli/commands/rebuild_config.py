@@ -100,7 +100,7 @@ class _RebuildConfig(ChangeCommand["RebuildPlan"]):
         output.facts(
             [
                 ("store", plan.files.root),
-                ("rebuilds", "\n".join(_told(one) for one in plan.changes) or "nothing"),
+                ("rebuilds", "\n".join(_rebuild_text(one) for one in plan.changes) or "nothing"),
                 ("unchanged", ", ".join(plan.unchanged) or "nothing"),
                 ("offsets", self._offsets_text(plan)),
             ]
@@ -129,7 +129,7 @@ class _RebuildConfig(ChangeCommand["RebuildPlan"]):
             self.output.text(f"  … and {len(one.lines) - _SHOWN} more (--json lists all)")
 
 
-def _told(one: FilePlan) -> str:
+def _rebuild_text(one: FilePlan) -> str:
     sources = f"; from {', '.join(one.sources[:4])}" if one.sources else ""
     more = f" and {len(one.sources) - 4} more" if len(one.sources) > 4 else ""
     holds = f"{count(one.entries, 'entry', 'entries')}, {size(len(one.data))}"

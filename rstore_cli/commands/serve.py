@@ -159,8 +159,8 @@ def serve(
                 }
             )
         else:
-            told = "" if where.bound == where.broker else f"; clients connect to {where.broker}"
-            answer.text(f"The broker listens on {where.bound}{told}.")
+            reachable = "" if where.bound == where.broker else f"; clients connect to {where.broker}"
+            answer.text(f"The broker listens on {where.bound}{reachable}.")
             if where.names_bound is not None:
                 answer.text(f"The name server listens on {where.names_bound}.")
             if where.ha is not None:

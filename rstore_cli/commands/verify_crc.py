@@ -70,7 +70,7 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
     stores = the_stores(settings, None)
     with on_spark(settings, given, "verify-crc") as spark:
         verified = run(spark, stores, VerifyOptions(start=start, end=end, split_bytes=given.split_or(SPLIT_BYTES)))
-    (told,) = verified.table("stores").to_json()
+    (store_row,) = verified.table("stores").to_json()
     bad, suspect, unusual = (
         [
             Bad(row["physical_offset"], row["length"], row["file"], row["reason"])
@@ -79,18 +79,18 @@ def _on_spark(settings: Settings, given: SparkOptions, start: int | None, end: i
         for name in ("damage", "suspect", "unusual")
     )
     return VerifyResult(
-        told["records"],
-        told["messages"],
-        told["bytes"],
+        store_row["records"],
+        store_row["messages"],
+        store_row["bytes"],
         bad,
         suspect,
         verified.facts["suspect_records"],
         unusual,
         verified.facts["unusual_records"],
         verified.facts["seconds"],
-        told["start"],
-        told["end"],
-        told["running"],
+        store_row["start"],
+        store_row["end"],
+        store_row["running"],
     )
 
 

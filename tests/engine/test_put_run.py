@@ -38,7 +38,7 @@ def bodies(root: Path, first: int = 10) -> list[bytes]:
 
 def test_each_is_answered_as_it_is_put(store: Path) -> None:
     told: list[int] = []
-    with put_run(Disk(), settings(store), told=told.append) as run:
+    with put_run(Disk(), settings(store), on_put=told.append) as run:
         answers = list(run.each(Message("T", b"%d" % i) for i in range(3)))
         assert (run.messages, told) == (3, [1, 2, 3])
         assert run.size == sum(answer.store_size for answer in answers)
@@ -63,7 +63,7 @@ def test_many_alike(store: Path, one_by_one: bool, properties: dict[str, str], e
     """Small segments take a batch of a few records: so many puts, and no more."""
     told: list[int] = []
     ticks: list[tuple[int, int]] = []
-    with put_run(Disk(), settings(store), told=told.append) as run:
+    with put_run(Disk(), settings(store), on_put=told.append) as run:
         message = Message("T", b"x", properties=properties)
         run.alike(message, 100, one_by_one=one_by_one, progress=lambda done, of: ticks.append((done, of)))
         summary = run.to_json()

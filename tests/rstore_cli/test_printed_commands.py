@@ -13,7 +13,7 @@ import pytest
 from engine.inspect.next_step import for_store
 from rstore_cli.app import COMMANDS, command_of
 from rstore_cli.printed_commands import PARTS, printed_commands
-from rstore_cli.screen import told, words
+from rstore_cli.screen import fold_text, words
 from tests.rstore_cli.conftest import Cli
 from tests.support.checking import check_clean
 
@@ -124,5 +124,5 @@ def test_the_parts_of_commands_are_those_there_are() -> None:
 def test_where_it_begins_and_ends(text: str, found: list[str]) -> None:
     assert list(printed_commands(text)) == found
     assert " ".join(words(text)) == text
-    shown = told(text, 20)
+    shown = fold_text(text, 20)
     assert all(any(one in line for line in shown) for one in found)

@@ -16,7 +16,7 @@ import pytest
 from rstore_cli.app import main
 from rstore_cli.grid import one_line_each, table_lines
 from rstore_cli.render import Output
-from rstore_cli.screen import cells, is_copied, shorten, told, words, wrap
+from rstore_cli.screen import cells, fold_text, is_copied, shorten, words, wrap
 from rstore_cli.status_text import show
 from tests.engine.inspect import aged
 from tests.engine.inspect.status.test_forecast import LAST, RoomyDisk, look
@@ -188,9 +188,9 @@ def test_what_is_copied_as_a_whole_is_not_broken(named: Path, cli: Cli) -> None:
 
 
 def test_a_text_of_several_lines() -> None:
-    assert told("one\n  - two three four\n\nfive", 10) == ["one", "  - two", "    three", "    four", "", "five"]
-    assert told("  rstore --store /a/very/long/path check", 10) == ["  rstore --store /a/very/long/path check"]
-    assert told("Next: rstore --store '/a b(c)' check (reads the log)", 20) == [
+    assert fold_text("one\n  - two three four\n\nfive", 10) == ["one", "  - two", "    three", "    four", "", "five"]
+    assert fold_text("  rstore --store /a/very/long/path check", 10) == ["  rstore --store /a/very/long/path check"]
+    assert fold_text("Next: rstore --store '/a b(c)' check (reads the log)", 20) == [
         "Next:",
         "rstore --store '/a b(c)' check",
         "(reads the log)",
@@ -229,9 +229,9 @@ def test_an_error_fits_too_and_is_not_broken_for_programs(named: Path, cli: Cli)
 
 def test_a_table_that_fits_is_one_line_a_row() -> None:
     heads, rows = ["topic", "messages"], [["T", "12"], ["Other", "3"]]
-    told = ["topic  messages", "T            12", "Other         3"]
-    assert table_lines(heads, rows, [1], 80) == (1, told)
-    assert table_lines(heads, rows, [1], None) == (1, told)
+    lines = ["topic  messages", "T            12", "Other         3"]
+    assert table_lines(heads, rows, [1], 80) == (1, lines)
+    assert table_lines(heads, rows, [1], None) == (1, lines)
 
 
 def test_numbers_are_never_broken_and_names_are_shortened() -> None:

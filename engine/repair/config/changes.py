@@ -13,7 +13,7 @@ _NAMED = 3
 _WORDS = {TOPICS: "topic", GROUPS: "group", FILTERS: "topic"}
 
 
-def told(old: ConfigTable | None, new: ConfigTable) -> str:
+def change_text(old: ConfigTable | None, new: ConfigTable) -> str:
     """From `old` (None: there was none) to `new`."""
     if not new.loads:
         return f"can't be read: {new.problem}"

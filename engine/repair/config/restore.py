@@ -13,7 +13,7 @@ from engine.inspect.store.config_shapes import TABLES, VERSION
 from engine.inspect.store.odd import demand_present
 from engine.inspect.store.survey import survey, surveyed
 from engine.repair.config.apply import Write, write_files
-from engine.repair.config.changes import told
+from engine.repair.config.changes import change_text
 from engine.repair.config.history import KeptState, every_state, states
 from engine.repair.salvage.finish import demand_none_of_store
 
@@ -45,7 +45,7 @@ def history(disk: Disk, config: StoreConfig, name: str | None = None) -> list[Hi
         tables = [as_table(file, state.read(disk)) for state in kept]
         for i, state in enumerate(kept):
             before = tables[i + 1] if i + 1 < len(tables) else None
-            lines.append(HistoryLine(state, told(before, tables[i])))
+            lines.append(HistoryLine(state, change_text(before, tables[i])))
     return sorted(lines, key=lambda line: (line.state.time_ms, line.state.name), reverse=True)
 
 
@@ -120,7 +120,7 @@ def plan_restore(disk: Disk, store: StoreConfig | StoreFiles, name: str, at: str
     data = state.data(disk)
     if changed and isinstance(table.text.value, dict) and VERSION in table.text.value:
         data = fastjson.dumps(_newer(disk, table.text.value, now.text.value)).encode("utf-8", "replace")
-    change = told(now if now.loads else None, table)
+    change = change_text(now if now.loads else None, table)
     return RestorePlan(files, state, os.path.join(directory, name), change, data, changed, keeps)
 
 

@@ -177,7 +177,7 @@ def plan_expire(
         reader.close()
     return ExpirePlan(
         files=files,
-        why=None if why is None else _told(why, hour, use),
+        why=None if why is None else _why_text(why, hour, use),
         pinned=pinned,
         disk_used=max(use.log, use.queues),
         at_once=space.hurry,
@@ -212,7 +212,7 @@ def apply_expire(disk: Disk, plan: ExpirePlan) -> None:
     disk.step("expire.done")
 
 
-def _told(why: Why, hour: int, use: DiskUse) -> str:
+def _why_text(why: Why, hour: int, use: DiskUse) -> str:
     match why:
         case Why.BY_HAND:
             return "requested (--force)"

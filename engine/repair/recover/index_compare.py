@@ -126,7 +126,7 @@ class KeptComparer:
         if self._low is not None and self._low < log_end:
             self._flush(log_end)
         bad: dict[str, str] = {}
-        told: list[str] = []
+        notes: list[str] = []
         for one, seen in zip(self._files, self._seen, strict=True):
             # some are few of a file, whatever part of it was compared: a part of it is compared again and again
             those = one.keep if seen.others + seen.times < _SOME else seen.compared
@@ -146,12 +146,12 @@ class KeptComparer:
             elif (seen.others or seen.times or seen.strange) and one.keep == one.had and not verify(one):
                 bad[one.name] = "entries that disagree with the log, and with each other"
             elif seen.others or seen.times:
-                told.append(
+                notes.append(
                     f"index/{one.name}: {counted(max(seen.others, seen.times), 'record has', 'records have')} "
                     "other keys or times than their "
                     "entries; both stay"
                 )
-        return bad, told
+        return bad, notes
 
     def _begins_and_ends(
         self, one: KeptIndexFile, log_end: int, stored_at: Callable[[int], int | None], *, garbled: bool
@@ -234,8 +234,8 @@ class KeptComparer:
         if not np.array_equal(some["physical_offset"], physical) or not np.array_equal(some["key_hash"], hashes):
             return False
         since = stored - begin - _SECOND * some["time_diff"].astype(np.int64)
-        untold = first == 0  # as in `_times`
-        if ((since < 0) | (since >= _SECOND))[untold:].any():
+        untimed = first == 0  # as in `_times`
+        if ((since < 0) | (since >= _SECOND))[untimed:].any():
             return False
         seen.compared += int(np.count_nonzero(physical[1:] != physical[:-1])) + 1
         self._reached = (high, numbers[0], first + count)

@@ -154,10 +154,10 @@ class IndexPlanner:
         if not self._enabled:
             stay = tuple(f.name for f in self._files.index if f.whole)
             return IndexPlan(False, (), (), (), self._tail, 0, stay, [])
-        bad, told = self._comparer.judge(log_end, lost, self._store_timestamp, self._found.verify)
+        bad, notes = self._comparer.judge(log_end, lost, self._store_timestamp, self._found.verify)
         for kept in [one for one in self._kept if one.name in bad]:
             self._drop(kept, bad[kept.name])
-        self._found.findings += told
+        self._found.findings += notes
         self._cut(log_end)
         self._drop_empty()
         inserts = tuple(self._fill_holes())

@@ -81,17 +81,17 @@ class Settler:
         leftovers.judge()
         for gone in leftovers.gone:
             self._state(gone.number).lost.add_many(gone.offsets)
-        told: Counter[tuple[int, str]] = Counter()
+        many_of: Counter[tuple[int, str]] = Counter()
         for number, offset, physical, claimed, decided in leftovers.kept:
             if decided:
                 self.requeued.append(Requeued(physical, self._comparer.numbers[number].queue_id, offset))
             if claimed is not None:  # the unit that it has is its only one
                 self._state(claimed[0]).elsewhere.add(physical)
             what = "has another queue offset" if claimed and claimed[0] == number else "is not a message of this queue"
-            told[number, what] += 1
-            if told[number, what] <= NAMED:
+            many_of[number, what] += 1
+            if many_of[number, what] <= NAMED:
                 self.findings.append(f"{self._comparer.numbers[number]} #{offset}: the record at {physical} {what}")
-        for (number, what), many in told.items():
+        for (number, what), many in many_of.items():
             if many > NAMED:
                 self.findings.append(f"{self._comparer.numbers[number]}: {many - NAMED} more: the record {what}")
 

@@ -103,8 +103,8 @@ class QueueBuilder:
         """Make everything durable, queue offsets of lost messages at their ends too."""
         with ClosedLog(self._disk, self._files.log) as log:
             known = known_places(self._disk, self._files.root)
-            told = union(known.accepted, known.bridged)
-            losses = Losses(log, log.segments[-1].end, told, self._files.config.max_message_size)
+            known_ranges = union(known.accepted, known.bridged)
+            losses = Losses(log, log.segments[-1].end, known_ranges, self._files.config.max_message_size)
             for built in self._built.values():
                 self._keep_end(built, losses)
         self._give_back()
