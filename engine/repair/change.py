@@ -213,8 +213,9 @@ def carry_out(
     """
     run = ChangeRun(disk, config, caller or Consent(), locked=True)
     if _is_lock_odd(disk, config, demand_lockable(disk, config)):  # what to do about it is in the plan
-        with _planned(change, replace(run, locked=False)) as (_, plan):
-            _refuse(change, run, plan)
+        unlocked = replace(run, locked=False)
+        with _planned(change, unlocked) as (_, plan):
+            _refuse(change, unlocked, plan)
     with change.hold(run), _planned(change, run) as (files, plan):
         _refuse(change, run, plan)
         if not change.changes(plan):

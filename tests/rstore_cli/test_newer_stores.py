@@ -309,6 +309,20 @@ def test_records_with_a_crc_are_told_behind_a_damaged_one(
     assert (ran.code, "a RocketMQ 5 store" in ran.err) == (4, True), ran.err
 
 
+@pytest.mark.parametrize("command", ["recover", "rebuild-config", "reindex"])
+def test_a_stray_file_of_a_newer_store_is_no_part_of_it(
+    command: str, unpacked: Callable[[str], Path], fixture_copy: Callable[[str], Path], cli: Cli
+) -> None:
+    """The plan and the change go by the same segments: the dry run had a plan, and the run refused the store."""
+    store = fixture_copy("clean-small")
+    (first, *_) = sorted((unpacked("property-crc") / "commitlog").iterdir())
+    (store / "commitlog" / f"{9_999_999:020d}").write_bytes(first.read_bytes()[:100_000])
+    planned = cli("--store", store, command, "--dry-run")
+    done = cli("--store", store, command, "--yes")
+    assert (planned.code, done.code) == (int(command != "reindex"), 0), (planned, done)
+    assert cli("--store", store, "recover", "--yes").code == 0
+
+
 @pytest.mark.leaves("checkpoint-missing", "index-missing")
 @pytest.mark.parametrize("sign", ["CURRENT", "MANIFEST-000005", "000010.sst"])
 def test_any_file_of_rocksdb_alone_tells_its_queues(

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import NewerStore, NextStep, NotAStore, StorageError
-from engine.files.listing import is_lost_found
+from engine.files.listing import is_lost_found, list_segments
 from engine.files.written import is_zero
 from engine.format import names
 from engine.format.hashing import body_crc
 from engine.format.record import BLANK_SIZE, MAGIC_BYTES, MAGICS, POSITION_MAGIC, SIZE_AND_MAGIC, total_size_at
 from engine.inspect.next_step import command_line
+from engine.inspect.store.segment_size import settled_segment_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -196,17 +197,20 @@ def demand_own_log(config: StoreConfig, root: str, present: Iterable[str]) -> No
 
 
 def refuse_open(disk: Disk, config: StoreConfig) -> None:
-    """Before a directory is opened as a store. Raises NewerStore: it holds one of RocketMQ 5; NotAStore: DLedger's;
-    StorageError.
+    """Before a directory is opened as a store; the segments that it goes by are those of a survey.
+
+    Raises:
+        NewerStore: it holds one of RocketMQ 5. NotAStore: DLedger's. StorageError.
     """
     root = os.fspath(config.store_path_root_dir)
     if not disk.is_dir(root):
         return
     entries = disk.scandir(root)
     demand_own_log(config, root, (entry.name for entry in entries))
-    log = [entry for path in config.log_directories if disk.is_dir(path) for entry in disk.scandir(path)]
-    segments = sorted((e for e in log if e.is_file and names.segment_offset(e.name) is not None), key=lambda e: e.name)
-    refuse_change(root, newer_parts(disk, config, root, entries, [entry.path for entry in segments]))
+    directories = [path for path in config.log_directories if disk.is_dir(path)]
+    size = settled_segment_size(disk, config, directories)
+    segments = list_segments(disk, directories, size).files
+    refuse_change(root, newer_parts(disk, config, root, entries, [segment.path for segment in segments]))
 
 
 def refuse_change(root: str, newer: Newer) -> None:

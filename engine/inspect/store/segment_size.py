@@ -23,6 +23,7 @@ from engine.log.source import ClosedLog, Segment
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.files.entry import Entry
 
@@ -35,6 +36,14 @@ def segment_size(disk: Disk, entries: Iterable[Entry]) -> int | None:
     """The length (bytes); None where nothing tells: no file has a segment's name, or just one that was cut."""
     evidence = _Said(disk, entries)
     return max(evidence.candidates, key=evidence.key, default=None)
+
+
+def settled_segment_size(disk: Disk, config: StoreConfig, directories: Iterable[str]) -> int:
+    """The length of the log's segments (bytes): as a setting gives it, else as the files in `directories` have it."""
+    size = None
+    if "mapped_file_size_commit_log" not in config.given:
+        size = segment_size(disk, (entry for path in directories for entry in disk.scandir(path)))
+    return config.mapped_file_size_commit_log if size is None else size
 
 
 def contradicts(disk: Disk, entries: Iterable[Entry], size: int) -> int | None:

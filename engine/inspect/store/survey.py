@@ -33,7 +33,7 @@ from engine.inspect.store.odd import (
     listed,
     moved_by_hand,
 )
-from engine.inspect.store.segment_size import segment_size
+from engine.inspect.store.segment_size import settled_segment_size
 from engine.log.derive import TopicQueue
 from engine.log.source import Segment
 
@@ -261,14 +261,13 @@ def _settle(
 ) -> StoreConfig:
     """The config with the sizes that nobody gave, as the files say."""
     changes: dict[str, int] = {}
-    if "mapped_file_size_commit_log" not in config.given:
-        size = segment_size(disk, (entry for d in log_dirs for entry in _scan(disk, d)))
-        if size is not None:
-            changes["mapped_file_size_commit_log"] = size
+    size = settled_segment_size(disk, config, log_dirs)
+    if size != config.mapped_file_size_commit_log:
+        changes["mapped_file_size_commit_log"] = size
     if "mapped_file_size_consume_queue" not in config.given:
-        size = _common_size(entry for entries in queues.values() for entry in entries)
-        if size is not None and size % UNIT_SIZE == 0:
-            changes["mapped_file_size_consume_queue"] = size
+        common = _common_size(entry for entries in queues.values() for entry in entries)
+        if common is not None and common % UNIT_SIZE == 0:
+            changes["mapped_file_size_consume_queue"] = common
     if not config.given & {"max_hash_slot_num", "max_index_num"} and index_entries:
         layout = infer_index_layout(disk, index_entries)
         if layout is not None:
