@@ -1,9 +1,8 @@
 """Requests of one connection and the answers to them, matched by opaque. No I/O, no clock, no threads of its own.
 
 Whoever sends requests asks `begin` for the opaque to write into one, with whatever gets the answer (a
-future, a callback, a slot); gives every answer that comes to `settle`; asks `expired` now and then, where requests have
-deadlines; and calls `close` when the connection has ended. Each request leaves the table once, by exactly one of
-`settle`, `forget`, `expired` and `close`.
+future, a callback, a slot); gives every answer that comes to `settle`; calls `forget` when its own time is over, and
+`close` when the connection has ended. Each request leaves the table once, by exactly one of the three.
 
 Source: NettyRemotingAbstract#responseTable, #processResponseCommand, #scanResponseTable; RemotingCommand#requestId
 (4.9.8). Apache's ids count on into the negative numbers; these begin again at 0, as some clients take no negative ones.
@@ -11,8 +10,7 @@ Source: NettyRemotingAbstract#responseTable, #processResponseCommand, #scanRespo
 
 from __future__ import annotations
 
-import math
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from engine.format.numbers import INT_MAX
 
@@ -23,32 +21,19 @@ class ConnectionEnded(ConnectionError):
     """A request was begun on a connection that has ended."""
 
 
-class _Request(NamedTuple, Generic[Waiter]):
-    waiter: Waiter
-    deadline: float
-
-
 class Correlation(Generic[Waiter]):
     """See the module. For one thread.
 
     Args:
         last: the opaque before the first one.
-
-    Attributes:
-        unexpected: answers that no request waited for: unknown, late, or a second one.
     """
 
-    __slots__ = ("_closed", "_last", "_waiting", "unexpected")
+    __slots__ = ("_closed", "_last", "_waiting")
 
     def __init__(self, last: int = 0) -> None:
-        self._waiting: dict[int, _Request[Waiter]] = {}
+        self._waiting: dict[int, Waiter] = {}
         self._last = last
         self._closed = False
-        self.unexpected = 0
-
-    def __len__(self) -> int:
-        """Requests that wait for their answer."""
-        return len(self._waiting)
 
     def next_opaque(self) -> int:
         """One that no request has which waits: for a request that nobody answers. After INT_MAX comes 0."""
@@ -58,8 +43,8 @@ class Correlation(Generic[Waiter]):
         self._last = opaque
         return opaque
 
-    def begin(self, waiter: Waiter, deadline: float = math.inf) -> int:
-        """The opaque of a new request. `deadline`: of its answer, by the caller's clock, s.
+    def begin(self, waiter: Waiter) -> int:
+        """The opaque of a new request.
 
         Raises:
             ConnectionEnded: after `close`.
@@ -67,29 +52,20 @@ class Correlation(Generic[Waiter]):
         if self._closed:
             raise ConnectionEnded("the connection is closed")
         opaque = self.next_opaque()
-        self._waiting[opaque] = _Request(waiter, deadline)
+        self._waiting[opaque] = waiter
         return opaque
 
     def settle(self, opaque: int) -> Waiter | None:
         """An answer has come: who waits for it, None where nobody does (any more)."""
-        waiter = self._waiting.pop(opaque, None)
-        if waiter is None:
-            self.unexpected += 1
-            return None
-        return waiter.waiter
+        return self._waiting.pop(opaque, None)
 
     def forget(self, opaque: int) -> None:
         """Nobody waits for that answer any more: a caller's own timeout, or a request that could not be sent."""
         self._waiting.pop(opaque, None)
 
-    def expired(self, now: float) -> list[Waiter]:
-        """Who waits for an answer whose deadline is over, the earliest deadline first. They wait no longer."""
-        late = sorted((one.deadline, opaque) for opaque, one in self._waiting.items() if one.deadline <= now)
-        return [self._waiting.pop(opaque).waiter for _, opaque in late]
-
     def close(self) -> list[Waiter]:
         """The connection has ended: who waited for answers, in the order of the requests. No request begins then."""
         self._closed = True
-        left = [one.waiter for one in self._waiting.values()]
+        left = list(self._waiting.values())
         self._waiting.clear()
         return left

@@ -96,8 +96,10 @@ def begin(
     if is_killed:
         demand_sound(disk, files, scope, jobs=jobs, progress=progress)
     clear(disk, files.root)
+    if is_killed:
+        files = survey(disk, files.config)
     disk.mkdirs(into)
-    return into, survey(disk, files.config) if is_killed else files
+    return into, files
 
 
 def unchanged(disk: Disk, config: StoreConfig) -> None:

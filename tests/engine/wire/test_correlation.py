@@ -15,7 +15,7 @@ def test_answers_come_in_any_order() -> None:
     asked = {requests.begin(name): name for name in ("a", "b", "c")}
     assert list(asked) == [1, 2, 3]
     assert [requests.settle(opaque) for opaque in reversed(asked)] == ["c", "b", "a"]
-    assert (len(requests), requests.unexpected) == (0, 0)
+    assert requests.close() == []
 
 
 def test_a_second_answer_reaches_nobody() -> None:
@@ -23,7 +23,6 @@ def test_a_second_answer_reaches_nobody() -> None:
     first, second = requests.begin("a"), requests.begin("b")
     assert requests.settle(first) == "a"
     assert requests.settle(first) is None
-    assert requests.unexpected == 1
     assert requests.settle(second) == "b"
 
 
@@ -32,35 +31,16 @@ def test_an_answer_that_nobody_waits_for() -> None:
     opaque = requests.begin("a")
     assert requests.settle(opaque + 1) is None
     assert requests.settle(-1) is None
-    assert requests.unexpected == 2
-    assert len(requests) == 1
-
-
-def test_a_waiter_of_none_is_told_by_its_place_in_the_table() -> None:
-    """Who keeps answers elsewhere needs no waiter: the count says whether one was expected."""
-    requests: Correlation[None] = Correlation()
-    requests.settle(requests.begin(None))
-    assert (len(requests), requests.unexpected) == (0, 0)
-
-
-def test_an_answer_after_its_deadline_reaches_nobody() -> None:
-    requests: Correlation[str] = Correlation()
-    late, later, never = requests.begin("b", 2.0), requests.begin("a", 1.5), requests.begin("c")
-    assert requests.expired(1.0) == []
-    assert requests.expired(2.0) == ["a", "b"]
-    assert requests.expired(1e9) == []
-    assert (requests.settle(late), requests.settle(later)) == (None, None)
-    assert requests.settle(never) == "c"
-    assert requests.unexpected == 2
+    assert requests.close() == ["a"]
 
 
 def test_a_request_is_forgotten_by_its_caller() -> None:
     requests: Correlation[str] = Correlation()
-    opaque = requests.begin("a", 1.0)
+    opaque = requests.begin("a")
     requests.forget(opaque)
     requests.forget(opaque)
     assert requests.settle(opaque) is None
-    assert (requests.expired(2.0), requests.close()) == ([], [])
+    assert requests.close() == []
 
 
 def test_a_connection_ends_with_requests_under_way() -> None:
@@ -72,7 +52,6 @@ def test_a_connection_ends_with_requests_under_way() -> None:
     assert requests.settle(opaque[0]) is None
     with pytest.raises(ConnectionEnded):
         requests.begin("d")
-    assert len(requests) == 0
 
 
 def test_opaques_begin_again_and_pass_over_those_under_way() -> None:
@@ -86,28 +65,21 @@ def test_opaques_begin_again_and_pass_over_those_under_way() -> None:
     assert again.settle(0) == "slow"
 
 
-@given(st.lists(st.tuples(st.sampled_from(["begin", "settle", "forget", "expire"]), st.integers(0, 12))))
+@given(st.lists(st.tuples(st.sampled_from(["begin", "settle", "forget"]), st.integers(0, 12))))
 def test_every_request_is_told_at_most_once(steps: list[tuple[str, int]]) -> None:
     requests: Correlation[int] = Correlation(INT_MAX - 3)
     begun: list[int] = []
     waiting: dict[int, int] = {}
-    told: list[int] = []
     for step, number in steps:
         opaque = begun[number % len(begun)] if begun else number
         if step == "begin":
-            begun.append(requests.begin(len(begun), float(number)))
+            begun.append(requests.begin(len(begun)))
             assert 0 <= begun[-1] <= INT_MAX
             assert begun[-1] not in waiting
             waiting[begun[-1]] = len(begun) - 1
         elif step == "settle":
             assert requests.settle(opaque) == waiting.pop(opaque, None)
-        elif step == "forget":
+        else:
             requests.forget(opaque)
             waiting.pop(opaque, None)
-        else:
-            late = requests.expired(float(number))
-            told += late
-            waiting = {opaque: one for opaque, one in waiting.items() if one not in late}
-        assert len(requests) == len(waiting)
     assert requests.close() == list(waiting.values())
-    assert len(told) == len(set(told))
