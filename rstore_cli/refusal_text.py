@@ -74,8 +74,8 @@ def _brief(plan: RecoverPlan, ledger: Ledger, *, keep: bool, salvage_dir: str | 
     place = salvage_dir or os.path.join(plan.files.root, "salvage")
     return [
         ("store", plan.files.root),
-        ("found", _found(plan)),
-        ("does", "; ".join(changes) or "corrects what was found"),
+        ("findings", _first_finding(plan)),
+        ("changes", "; ".join(changes) or "corrects the findings"),
         ("keeps", f"{messages_in(end.messages, end.records, 'sound record')}; the log ends at {end.end}"),
         ("lost", _lost(plan, ledger)),
         ("queues", f"{count(len(plan.queues), 'queue')}, {changed or 'none'} of them changed"),
@@ -83,10 +83,10 @@ def _brief(plan: RecoverPlan, ledger: Ledger, *, keep: bool, salvage_dir: str | 
     ]
 
 
-def _found(plan: RecoverPlan) -> str:
+def _first_finding(plan: RecoverPlan) -> str:
     """The first finding, and how many more there are."""
     if not plan.problems:
-        return "nothing else"
+        return "none"
     more = len(plan.problems) - 1
     return printable(plan.problems[0]) + (f"; {count(more, 'more finding')}" if more else "")
 

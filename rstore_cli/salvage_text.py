@@ -26,7 +26,10 @@ def show_scan(output: Output, report: ScanReport) -> None:
     rows = [
         ("sound", f"{_tally(report.sound)}"),
         ("lost", f"{size(report.lost_bytes)} in {count(len(lost), 'range')}"),
-        ("missing", f"{size(report.missing_bytes)} in {count(len(missing), 'gap')} between segments"),
+        (
+            "missing",
+            f"{size(report.missing_bytes)} in {count(len(missing), 'gap')} between segments" if missing else "none",
+        ),
         ("blanks", f"{count(report.blanks, 'file end')}, {size(report.blank_bytes)}"),
     ]
     if report.displaced.records:

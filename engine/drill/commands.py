@@ -129,7 +129,7 @@ def _repaired(plan: RecoverPlan) -> str:
         "units rebuilt": sum(queue.units_rebuilt for queue in plan.queues),
         "keys put": plan.index.keys_put,
     }
-    return ", ".join(f"{count} {what}" for what, count in parts.items() if count) or "marks and names only"
+    return ", ".join(f"{count} {what}" for what, count in parts.items() if count) or "only marks and names"
 
 
 def _truncate(disk: Disk, config: StoreConfig, options: Options) -> Change[TruncatePlan]:
@@ -137,7 +137,7 @@ def _truncate(disk: Disk, config: StoreConfig, options: Options) -> Change[Trunc
 
     given = [name for name in ("to_record", "to_offset", "to_time") if name in options]
     if len(given) != 1:
-        raise InvalidArgument("truncate wants one of to_record, to_offset and to_time")
+        raise InvalidArgument("truncate requires one of to_record, to_offset and to_time")
     offset = options.get("to_offset")
     if "to_record" in options:
         offset = _after_record(disk, config, int(options["to_record"]))
@@ -206,7 +206,7 @@ def _set_offset(disk: Disk, config: StoreConfig, options: Options) -> Change[Off
     del disk, config
     missing = [name for name in ("group", "topic", "queue", "to") if name not in options]
     if missing:
-        raise InvalidArgument(f"offsets set wants {missing[0]}")
+        raise InvalidArgument(f"offsets set requires {missing[0]}")
     return OffsetChange(options["group"], TopicQueue(options["topic"], options["queue"]), options["to"])
 
 
@@ -271,7 +271,7 @@ COMMANDS: Mapping[str, Command] = {
     "expire": Command(
         _Rehearsed(
             _expire,
-            lambda plan: f"{counted(len(plan.removed), 'file')} gone, the log begins at {plan.log_min}",
+            lambda plan: f"{counted(len(plan.removed), 'file')} deleted, log start {plan.log_min}",
             log_begin=lambda plan: plan.log_min,
         ),
         {"force": bool, "reserved_hours": float, "disk_ratio": int},
@@ -283,7 +283,7 @@ COMMANDS: Mapping[str, Command] = {
     "undo": Command(
         _Rehearsed(
             _undo,
-            lambda plan: f"{counted(len(plan.repairs), 'repair')} taken back, {plan.bytes_restored} bytes restored",
+            lambda plan: f"{counted(len(plan.repairs), 'repair')} undone, {plan.bytes_restored} bytes restored",
         )
     ),
     "check": Command(_check, reads=True),

@@ -249,7 +249,7 @@ def _check_expect(step: AnyStep, expect: Expect, is_open: bool, remembered: set[
     if is_open and given & {"check", "store", "bytes", "settled", "takes_puts"}:
         raise _Wrong(where, "only puts and reads of an open store can be checked: close it first")
     if expect.may_find is not None and expect.check is None:
-        raise _Wrong(where, "may_find goes with check")
+        raise _Wrong(where, "may_find requires check")
     for code in (*(expect.findings or ()), *(expect.may_find or ())):
         if code not in CODES and code not in DOCTOR_CODES:
             raise _Wrong(where, f"unknown finding {code!r}{_meant(code, [*CODES, *DOCTOR_CODES])}")

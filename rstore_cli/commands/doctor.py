@@ -64,8 +64,8 @@ def doctor(
         output.text(
             f"Code 14 (SERVICE_NOT_AVAILABLE) here and now: {why}."
             if why
-            else "Code 14 (SERVICE_NOT_AVAILABLE): nothing here is a reason; it would come from the running broker "
-            "(shutting down, or an earlier error of log, queue or index)."
+            else "Code 14 (SERVICE_NOT_AVAILABLE): no cause in the store or on this machine; the running "
+            "broker may have one (shutting down, or an earlier error of log, queue or index)."
         )
         if spark.why is None:
             packages = ", ".join(f"{name} {version}" for name, version in spark.packages.items())

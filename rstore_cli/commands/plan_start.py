@@ -53,7 +53,7 @@ def _show(output: Output, plan: StartPlan) -> None:
     removed += [f"index/{name}" for name in plan.index_removed[:_SHOWN]]
     facts = [
         ("store", files.root),
-        ("broker start", f"{_STARTS[apache.outcome.value]}{f': {apache.why}' if apache.why else ''}"),
+        ("broker start", f"{_STARTS[apache.outcome.value]}{f'; {apache.why}' if apache.why else ''}"),
         ("recovery", f"{apache.mode.value} ({why})"),
     ]
     if apache.start is not None:  # else it refuses before it reads or cuts anything

@@ -113,7 +113,7 @@ def _show(output: Output, verified: VerifyResult, named: tuple[str, ...]) -> Non
         output.text("No damage." if verified.clean else "No damage in the part that was read.")
         return
     if verified.bad:
-        _places(output, f"{count(len(verified.bad), 'bad place')}:", verified.bad, len(verified.bad))
+        _places(output, f"{count(len(verified.bad), 'damaged place')}:", verified.bad, len(verified.bad))
     if verified.suspects:
         many = count(verified.suspects, "suspect record")
         _places(

@@ -58,7 +58,7 @@ def test_a_group_that_nobody_knows_is_said_to_be_unknown_and_undo_takes_it_back(
     for words in (("--dry-run",), ("--yes",)):
         ran = cli("--store", store, "offsets", "set", "mygroup", "T", "0", "4", *words)
         assert "group   mygroup (UNKNOWN)" in ran.out
-        assert "Note: no group mygroup is known here: did you mean my group?" in ran.out
+        assert "Note: unknown group mygroup: did you mean my group?" in ran.out
     assert ran.code == 0
     assert f"rstore --store {store} undo restores it" in ran.out
     assert cli("--store", store, "offsets", "list", "--group", "mygroup", "--json").lines[0]["offset"] == 4

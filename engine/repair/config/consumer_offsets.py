@@ -207,7 +207,7 @@ def plan_offset(
     known = KnownNames.of(disk, files)
     unknown = None
     if group not in known.groups:
-        unknown = f"no group {group} is known here: {known.near_group(group)}"
+        unknown = f"unknown group {group}: {known.near_group(group)}"
     old = _get(value, group, queue)
     return OffsetPlan(files.config, path, group, queue, old, new, low, high, value, problem, unknown)
 

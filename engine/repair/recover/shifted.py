@@ -49,8 +49,8 @@ class Shift:
         many = abs(self.distance)
         way, what = ("after", "inserted") if self.distance > 0 else ("before", "missing")
         return (
-            f"{counted(self.records, 'record')} from {self.start} on lie {counted(many, 'byte')} {way} their place: "
-            f"that many bytes are {what} before them"
+            f"{counted(self.records, 'record is', 'records are')} {counted(many, 'byte')} {way} the right place, "
+            f"from {self.start} on: that many bytes are {what} before them"
         )
 
 

@@ -86,7 +86,7 @@ BAD = {
     HEAD + PUT + "expect = { lost = 0 }": "expect: unknown key 'lost'",
     HEAD + PUT + 'expect = { check = "clear" }': "check: 'clear' (did you mean clean?)",
     HEAD + PUT + 'expect = { store = "sound" }': "no step remembers 'sound'",
-    HEAD + PUT + 'expect = { may_find = "log-tail" }': "may_find goes with check",
+    HEAD + PUT + 'expect = { may_find = "log-tail" }': "may_find requires check",
     HEAD + PUT + "expect = { exit = 1 }": "exit is expected of a command",
     HEAD + PUT + 'crash = { how = "fire" }': "how: 'fire'",
     HEAD + PUT + 'crash = { lose = "all" }': "crash: how is missing",

@@ -80,7 +80,7 @@ def test_what_lies_behind_goes_back(place: str, name: str, length: str, made: St
     assert refused is not None
     assert refused.next is not None
     assert (refused.next.command or "").endswith("recover --bridge")
-    assert "their place" in str(refused)
+    assert "the right place" in str(refused)
     plan = plan_recover(Disk(), settings(root), bridge=True)
     assert plan.refusal is None
     assert plan.log.shifts
