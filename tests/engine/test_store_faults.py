@@ -54,7 +54,7 @@ def config(tmp_path: Path) -> StoreConfig:
 # --- a flush that fails ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.leaves
+@pytest.mark.leaves("not-closed")
 def test_a_failed_flush_fails_the_puts_that_wait_for_it(faulty: FaultyDisk, config: StoreConfig) -> None:
     store = MessageStore.open(config.with_changes(flush_disk_type=SYNC), faulty)
     assert store.put(message("durable")).ok
@@ -83,7 +83,7 @@ def test_a_failed_flush_fails_the_puts_that_wait_for_it(faulty: FaultyDisk, conf
     assert faulty.exists(store.abort.path)
 
 
-@pytest.mark.leaves
+@pytest.mark.leaves("not-closed")
 def test_a_failed_flush_in_the_background_stops_the_store(faulty: FaultyDisk, config: StoreConfig) -> None:
     often = config.with_changes(flush_interval_commit_log=5, flush_commit_log_thorough_interval=0)
     store = MessageStore.open(often, faulty)

@@ -331,7 +331,6 @@ def test_a_store_without_its_log_is_refused(tmp_path: Path) -> None:
     assert messages(tmp_path) == {}
 
 
-@pytest.mark.leaves("index-orphaned", "log-missing")
 def test_a_lost_log_takes_a_queue_of_zeros_along(tmp_path: Path) -> None:
     """A queue that lost its units is still one without a log: nothing else would take it away."""
     put(tmp_path, 30)
