@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark import StatusTracker
     from pyspark.sql import SparkSession
 
     from engine.pipeline.result import Progress
@@ -33,11 +34,12 @@ def watched(spark: SparkSession, progress: Progress) -> Iterator[None]:
 
 
 def _watch(spark: SparkSession, progress: Progress, ended: threading.Event) -> None:
-    tracker = spark.sparkContext.statusTracker()
+    tracker: StatusTracker | None = None
     seen: dict[int, tuple[int, int]] = {}
     running: list[int] = []
     while not ended.wait(EVERY_S):
         try:
+            tracker = tracker or spark.sparkContext.statusTracker()
             active = sorted(tracker.getActiveStageIds())
             name = ""
             for stage in {*active, *running}:
