@@ -13,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sysconfig
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -98,7 +100,7 @@ def session(
     java = find_java()
     _demand_master(master)
     master = master or LOCAL
-    with tempfile.TemporaryDirectory(prefix="rstore-spark-", ignore_cleanup_errors=True) as scratch:
+    with _scratch() as scratch:
         wanted = {
             **_DEFAULTS,
             f"spark.executorEnv.{NOTES}": "1",
@@ -113,6 +115,20 @@ def session(
             wanted[_PY_FILES] = os.fspath(build_zip(Path(scratch) / "rstore-spark.zip"))
         with _Jvm(Path(scratch) / "spark.log", _environment(java, master, given), wanted, started) as jvm:
             yield jvm.spark
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[str]:
+    """A directory that is removed at the end: Python workers of a JVM that was ended may write for a moment longer."""
+    path = tempfile.mkdtemp(prefix="rstore-spark-")
+    try:
+        yield path
+    finally:
+        for wait in (0.0, 0.1, 0.5, 2.0):
+            time.sleep(wait)
+            shutil.rmtree(path, ignore_errors=True)
+            if not os.path.exists(path):
+                break
 
 
 def parse_conf(words: list[str]) -> dict[str, str]:
