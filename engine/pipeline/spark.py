@@ -20,7 +20,7 @@ import subprocess
 import sysconfig
 import tempfile
 import threading
-import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +29,7 @@ from engine.pipeline.driver import is_local, python_of_workers
 from engine.pipeline.failures import NOTES, UNKNOWN, SparkFailed, text_of, translate
 from engine.pipeline.java import SparkMissing, await_end, find_java
 from engine.pipeline.ready import demand_packages
+from engine.pipeline.removal import until_quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -124,11 +125,8 @@ def _scratch() -> Iterator[str]:
     try:
         yield path
     finally:
-        for wait in (0.0, 0.1, 0.5, 2.0):
-            time.sleep(wait)
-            shutil.rmtree(path, ignore_errors=True)
-            if not os.path.exists(path):
-                break
+        with contextlib.suppress(OSError):
+            until_quiet(partial(shutil.rmtree, path))
 
 
 def parse_conf(words: list[str]) -> dict[str, str]:

@@ -34,7 +34,7 @@ from engine.inspect.store.known import known_places
 from engine.inspect.store.survey import survey
 from engine.log.scan import Damage, Gap, Scanner
 from engine.log.source import ClosedLog
-from engine.pipeline.jobs.reindex_built import StoreBuild, take_over, until_quiet
+from engine.pipeline.jobs.reindex_built import StoreBuild, take_over
 from engine.pipeline.jobs.reindex_rows import Scanned
 from engine.pipeline.jobs.reindex_scan import ScanWork, scan_group
 from engine.pipeline.jobs.reindex_write import (
@@ -46,6 +46,7 @@ from engine.pipeline.jobs.reindex_write import (
 )
 from engine.pipeline.jobs.tasks import Failed, cores_of, grouped, unfailed
 from engine.pipeline.known import demand_known
+from engine.pipeline.removal import until_quiet
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, plan_splits
 from engine.pipeline.stores import demand_idle

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +15,7 @@ from engine.format import names
 from engine.inspect.store.guessed_sizes import guessed_sizes
 from engine.pipeline.jobs.reindex_rows import Scanned
 from engine.pipeline.jobs.reindex_write import APART, NOT_SHARED, Done, IndexDone, QueuesDone, StoreWork
+from engine.pipeline.removal import until_quiet
 from engine.repair.reindex.reindex import ReindexPlan, Scope, kept_queues
 from engine.repair.trees import remove_tree, same_file
 
@@ -39,16 +38,6 @@ class StoreBuild:
     scanned: list[Scanned] = field(default_factory=list)
     kept_index: list[str] = field(default_factory=list)
     index_problems: list[str] = field(default_factory=list)
-
-
-def until_quiet(remove: Callable[[], None]) -> None:
-    """Remove what was built; tasks that were cancelled, or taken for lost, may write for a moment longer."""
-    for wait in (0.1, 0.5, 2.0):
-        with contextlib.suppress(OSError, StorageError):
-            remove()
-            return
-        time.sleep(wait)
-    remove()
 
 
 def take_over(builds: Sequence[StoreBuild], shared: Sequence[StoreWork], done: Sequence[Done], scope: Scope) -> None:
