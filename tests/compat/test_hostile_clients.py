@@ -93,7 +93,7 @@ def unharmed(served: Served, *, rss: int, left: int = 64 * MIB) -> Iterator[Watc
     assert after.rss - before.rss < left
 
 
-def until(look: Callable[[], Any], good: Callable[[Any], bool], patience_s: float = 5) -> Any:
+def until(look: Callable[[], Any], good: Callable[[Any], bool], patience_s: float = 30) -> Any:
     """The first look that is good, or the last."""
     end = time.monotonic() + patience_s
     while not good(found := look()) and time.monotonic() < end:

@@ -66,7 +66,7 @@ def test_top_of_apaches_broker(broker: real_broker.RealBroker) -> None:
         assert top.stdout is not None
         lines = [top.stdout.readline() for _ in range(4)]
         top.send_signal(2)
-        _, said = top.communicate(timeout=30)
+        _, said = top.communicate(timeout=60)
     assert (top.returncode, said) == (0, "")
     last: dict[str, Any] = json.loads(lines[-1])
     row = next(row for row in last["topics"] if row["topic"] == "T")

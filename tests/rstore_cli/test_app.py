@@ -69,7 +69,7 @@ def test_the_help_is_quick_and_loads_nothing_heavy() -> None:
     began = time.monotonic()
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert time.monotonic() - began < 2  # 0.1 s on an idle machine
+    assert time.monotonic() - began < 10  # 0.1 s on an idle machine
 
 
 @pytest.mark.parametrize("name", [n for n in COMMANDS if n != "init"])
@@ -325,7 +325,7 @@ def test_ctrl_c_while_changing_says_what_to_run(fixture_copy: Store, cli: Cli, m
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)

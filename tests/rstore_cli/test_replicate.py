@@ -28,7 +28,7 @@ def config(root: Path) -> StoreConfig:
     return parse(CONF, StoreConfig(store_path_root_dir=root))
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -117,8 +117,8 @@ def test_a_throttle_holds_back_and_ctrl_c_says_how_to_go_on(master: Process, tmp
     until(lambda: (copy / "commitlog").exists() and len(log_of(copy)) > 1 << 19)
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
-    assert time.monotonic() - began < 3
+    _, said = process.communicate(timeout=60)
+    assert time.monotonic() - began < 30
     assert process.returncode == 130
     assert "run the same command again to resume" in said
     assert "Traceback" not in said
@@ -161,7 +161,7 @@ def test_a_full_disk(master: Process, tmp_path: Path) -> None:
 
 def get(where: str, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{where}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{where}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -196,7 +196,7 @@ def test_what_is_told_of_a_master_and_its_slave(cli: Cli, master: Process, tmp_p
     assert get(slave.where["metrics"], "/health")[0] == 200
     began = time.monotonic()
     assert slave.stop() == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert not (slave.root / "abort").exists()
     assert_sound(config(slave.root))
 
@@ -223,7 +223,7 @@ def test_a_master_that_stops_while_its_slave_is_there(tmp_path: Path) -> None:
     until(lambda: (slave.root / "commitlog").exists() and log_of(slave.root) == log_of(master.root))
     began = time.monotonic()
     assert master.stop() == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert not (master.root / "abort").exists()
     assert get(slave.where["metrics"], "/health")[0] == 200  # it serves what it has
     assert slave.stop() == 0

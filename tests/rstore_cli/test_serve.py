@@ -254,10 +254,10 @@ def test_what_people_read(root: Path) -> None:
     )
     assert found[0] == found[1]
     (url,) = re.findall(r"at (http://127\.0\.0\.1:\d+/)\.", lines[2])
-    with urllib.request.urlopen(url, timeout=30) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         assert "/metrics" in answer.read().decode()
     process.terminate()
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "only 127.0.0.1 is listened on: add --listen 0.0.0.0" in stderr
 
@@ -284,7 +284,7 @@ def test_open_to_all_is_one_line(root: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline()
     process.terminate()
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "without ACL or enforced TLS" in stderr
     assert stderr.count("\n") == 1

@@ -148,17 +148,17 @@ def test_a_process_is_measured_from_outside() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "timeout", "said"),
     [
-        ("import sys; sys.exit('it broke')", "it broke"),
-        ('print(\'{"error": "no such store"}\'); raise SystemExit(1)', "no such store"),
-        ("print('no json')", "exit code 0"),
-        ("import time; time.sleep(60)", "ended after"),
+        ("import sys; sys.exit('it broke')", 60, "it broke"),
+        ('print(\'{"error": "no such store"}\'); raise SystemExit(1)', 60, "no such store"),
+        ("print('no json')", 60, "exit code 0"),
+        ("import time; time.sleep(60)", 1, "ended after"),
     ],
 )
-def test_a_process_that_fails_says_why(code: str, said: str) -> None:
+def test_a_process_that_fails_says_why(code: str, timeout: int, said: str) -> None:
     with pytest.raises(StorageError, match=said):
-        measure(python(code), answers=True, timeout=2)
+        measure(python(code), answers=True, timeout=timeout)
 
 
 def test_an_exit_code_that_tells_of_findings_is_no_failure() -> None:

@@ -132,7 +132,7 @@ class Client:
     async def closed(self) -> bool:
         """Whether the other side has closed the connection."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while await self.reader.read(1 << 16):
                     pass
         except ConnectionError:

@@ -366,7 +366,7 @@ def test_a_guarded_daemon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
     guard._files.load()
     for _ in range(1000):
         guard.check(ELSEWHERE, request)
-    assert time.perf_counter() - began < 1  # 1 ms a message would be far too much
+    assert time.perf_counter() - began < 10  # 10 ms a message would be far too much
 
 
 def test_a_daemon_with_a_broken_file_does_not_start(tmp_path: Path) -> None:

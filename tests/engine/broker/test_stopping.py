@@ -44,7 +44,7 @@ def test_delayed_messages_are_delivered_once_though_the_broker_stops_meanwhile(t
             ]
             assert {(await client.answer(one)).code for one in asked} == {0}
             store, broker = found.broker.store, found.broker
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while store.max_offset(names.SCHEDULE_TOPIC, 0) < COUNT:
                     await asyncio.sleep(0.001)
                 broker.now_ms = later  # type: ignore[method-assign]
@@ -56,7 +56,7 @@ def test_delayed_messages_are_delivered_once_though_the_broker_stops_meanwhile(t
             broker: Broker = found.broker
             assert broker.schedule.to_json()["offsetTable"]["1"] < COUNT
             broker.now_ms = later  # type: ignore[method-assign]
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while broker.schedule.to_json()["offsetTable"]["1"] < COUNT:
                     await asyncio.sleep(0.01)
             broker.store.wait_dispatched()
@@ -91,7 +91,7 @@ def test_a_send_that_waits_for_its_flush_is_answered_when_the_broker_stops(tmp_p
             assert (await client.put("T", b"first")).code == 0
             disk.gate.clear()
             sent = client.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"second")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while not found.broker.flow.waiting:
                     await asyncio.sleep(0.001)
             asyncio.get_running_loop().call_later(0.1, disk.gate.set)
@@ -111,7 +111,7 @@ def test_an_offset_behind_the_end_does_not_hold_delayed_messages(tmp_path: Path)
             client = await Client.to(found.listening.broker)
             await client.put("T", b"late", 0, "DELAY\x011")
             found.broker.now_ms = later  # type: ignore[method-assign]
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(60):
                 await client.until_there("T", 1)
 
     asyncio.run(run())
@@ -135,7 +135,7 @@ def test_a_message_that_comes_again_finds_its_groups_topic_though_that_was_not_w
         async with daemon(root) as found:
             client = await Client.to(found.listening.broker)
             found.broker.now_ms = later  # type: ignore[method-assign]
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(60):
                 await client.until_there("%RETRY%G", 1)
             assert found.broker.schedule.lost == 0
 

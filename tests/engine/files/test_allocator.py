@@ -32,7 +32,7 @@ def allocator(place: Place) -> Iterator[SegmentAllocator]:
 
 def until_prepared(allocator: SegmentAllocator, *paths: str) -> None:
     """Wait until exactly these files are ready."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while allocator.prepared != paths:
         assert time.monotonic() < deadline, allocator.prepared
         time.sleep(0.001)

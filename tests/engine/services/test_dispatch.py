@@ -193,7 +193,7 @@ def test_under_load_it_gathers_and_leaves_nothing_behind(rig: Rig) -> None:
     for i in range(count):
         rig.log.append(message(str(i)))
         rig.dispatch.wake()
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + 60
     while rig.dispatch.lag and time.monotonic() < ends:  # nobody waits for it, and it comes all the same
         time.sleep(0.001)
     assert rig.dispatch.position == rig.log.max_offset

@@ -80,7 +80,7 @@ def test_each_put_has_its_own_time(tmp_path: Path) -> None:
             time.sleep(0.1)
         found = [result.status for result in answers(puts)]
         disk.takes_s = 0
-        assert found.count(OK) > 6, found
+        assert found.count(OK) > 2, found  # by the time of their groups: the first one alone
         assert set(found) <= {OK, LATE}
 
 
@@ -103,7 +103,7 @@ def test_puts_that_come_together_wait_as_one(tmp_path: Path) -> None:
 
 def test_who_comes_when_the_time_of_all_others_is_over(tmp_path: Path) -> None:
     disk = SlowSync()
-    with opened(tmp_path / "s", disk, 200) as store:
+    with opened(tmp_path / "s", disk, 1500) as store:  # much longer than the machine's own pauses
         store.put(message())
         disk.gate.clear()
         puts = [begin(store) for _ in range(3)]

@@ -49,7 +49,7 @@ def test_it_works_when_woken_and_only_then(worker: Counting) -> None:
     assert worker.running
     for _ in range(3):
         worker.wake()
-        assert worker.round.acquire(timeout=5)
+        assert worker.round.acquire(timeout=60)
     assert not worker.round.acquire(timeout=0.05)
     worker.stop()
     assert not worker.running
@@ -61,7 +61,7 @@ def test_being_woken_before_it_waits_is_not_lost(worker: Counting) -> None:
     worker.wake()
     worker.wake()
     worker.start()
-    assert worker.round.acquire(timeout=5)
+    assert worker.round.acquire(timeout=60)
 
 
 def test_stopping_what_never_ran(worker: Counting) -> None:

@@ -19,7 +19,7 @@ from tests.engine.opening import message, small
 
 QUICK = HaSettings(heartbeat_ms=100, housekeeping_ms=2000, retry_ms=50)
 LOG = logging.getLogger("test")
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Pair:

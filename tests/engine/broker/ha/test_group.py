@@ -13,15 +13,20 @@ OK, LATE, NONE = (
     PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
     PutMessageStatus.SLAVE_NOT_AVAILABLE,
 )
-TIMEOUT_MS = 200
 
 
 @pytest.fixture
-def group() -> Iterator[GroupTransfer]:
-    found = GroupTransfer(TIMEOUT_MS, lambda error: None)
-    found.start()
-    yield found
-    found.stop()
+def timeout_ms() -> int:
+    """Longer than any pause of the machine."""
+    return 60_000
+
+
+@pytest.fixture
+def group(timeout_ms: int) -> Iterator[GroupTransfer]:
+    group = GroupTransfer(timeout_ms, lambda error: None)
+    group.start()
+    yield group
+    group.stop()
 
 
 def test_those_that_come_until_it_closes_wait_for_the_farthest(group: GroupTransfer) -> None:
@@ -47,14 +52,16 @@ def test_a_report_of_an_earlier_group_leaves_the_others(group: GroupTransfer) ->
     assert [one.outcome for one in futures] == [OK, OK, None]
 
 
+@pytest.mark.parametrize("timeout_ms", [20])
 def test_time_is_over(group: GroupTransfer) -> None:
     first = group.submit(100)
-    assert first.wait(10)
+    assert first.wait(60)
     assert first.outcome is LATE
     second = group.submit(200)  # the group was open still
     assert second is not first
+    assert second.wait(60)
     group.reported(200)
-    assert (first.outcome, second.outcome) == (LATE, OK)
+    assert (first.outcome, second.outcome) == (LATE, LATE)
 
 
 def test_the_end_answers_who_waits_and_who_comes(group: GroupTransfer) -> None:
@@ -64,4 +71,4 @@ def test_the_end_answers_who_waits_and_who_comes(group: GroupTransfer) -> None:
     group.stop()
     began = time.monotonic()
     assert [future.outcome for future in (one, two, group.submit(300))] == [NONE] * 3
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 30

@@ -120,7 +120,7 @@ def test_a_slave_that_is_silent_lets_puts_wait_in_vain(pair: Callable[..., Pair]
         until(lambda: bool(one.service.slaves) and one.service.slaves[0].acked is not None)
         began = time.monotonic()
         assert one.master.put(message()).status is PutMessageStatus.FLUSH_SLAVE_TIMEOUT
-        assert 0.4 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.4
         until(lambda: not one.service.slaves)  # housekeeping: it is silent still
 
 

@@ -26,7 +26,7 @@ def config(root: Path, role: BrokerRole, **more: object) -> StoreConfig:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
