@@ -31,7 +31,8 @@ MIB = 1 << 20
 SETTINGS = "brokerName=broker-a\nmappedFileSizeCommitLog=67108864\n"
 MANY = 2000
 SLOWEST_MS = 1500
-"""No send of the well-behaved client may take longer, on whatever machine; it is tens of ms on a quiet one."""
+"""No send of the well-behaved client may take longer, on whatever machine; it is tens of ms on a quiet one. What the
+machine itself pauses comes on top."""
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +51,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @dataclass
 class Watched:
-    """What the daemon held at most while something was done to it, over what it held before."""
+    """What the daemon held at most while something was done to it, over what it held before.
+
+    Attributes:
+        pause_ms: the longest time by which a wait of 20 ms was longer here, beside the daemon.
+    """
 
     rss: int = 0
     descriptors: int = 0
+    pause_ms: float = 0.0
 
 
 @contextmanager
@@ -63,7 +69,11 @@ def unharmed(served: Served, *, rss: int, left: int = 64 * MIB) -> Iterator[Watc
     before = Held.by(pid)
 
     def watch() -> None:
-        while not ended.wait(0.02):
+        while True:
+            began = time.monotonic()
+            if ended.wait(0.02):
+                return
+            watched.pause_ms = max(watched.pause_ms, (time.monotonic() - began) * 1000 - 20)
             now = Held.by(pid)
             watched.rss = max(watched.rss, now.rss - before.rss)
             watched.descriptors = max(watched.descriptors, now.descriptors - before.descriptors)
@@ -74,20 +84,20 @@ def unharmed(served: Served, *, rss: int, left: int = 64 * MIB) -> Iterator[Watc
         thread.start()
         try:
             yield watched
+            time.sleep(0.3)
+            said = good.end()
         finally:
             ended.set()
             thread.join()
-        time.sleep(0.3)
-        said = good.end()
     after = until(lambda: Held.by(pid), lambda now: now.descriptors <= before.descriptors + MANY // 10)
     print(f"rss +{watched.rss // MIB} MiB, left {(after.rss - before.rss) // MIB} MiB, descriptors "
           f"+{watched.descriptors}; sends {len(said['keys'])}, p50 {said['p50']:.1f}, p99 {said['p99']:.1f}, "
-          f"max {said['max']:.0f} ms")  # fmt: skip
+          f"max {said['max']:.0f} ms, pauses of the machine up to {watched.pause_ms:.0f} ms")  # fmt: skip
     assert served.process.poll() is None
     assert said["refused"] == {}
     assert said["gone"] == 0
     assert len(said["keys"]) > 20
-    assert said["max"] < SLOWEST_MS
+    assert said["max"] < SLOWEST_MS + 2 * watched.pause_ms
     assert said["p50"] < SLOWEST_MS / 30
     assert watched.rss < rss
     assert after.rss - before.rss < left
@@ -136,7 +146,7 @@ def test_frames_that_never_end(broker: Served) -> None:
 
 def test_connections_that_are_half_open(broker: Served) -> None:
     with unharmed(broker, rss=64 * MIB) as watched:
-        hostile.half_open(broker.broker, 500)
+        hostile.half_open(broker.broker, 500, lambda: until(lambda: watched.descriptors, lambda now: now > 10))
     assert watched.descriptors > 10
 
 

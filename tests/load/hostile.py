@@ -148,9 +148,10 @@ def slow_frames(address: str, count: int, size: int, seconds: float) -> int:
         return sum(not is_closed(one, 0.01) for one in alive)
 
 
-def half_open(address: str, count: int) -> None:
-    """Connections that say they will send no more, and go on reading."""
+def half_open(address: str, count: int, connected: Callable[[], object]) -> None:
+    """Connections that, once `connected` returns, say they will send no more, and go on reading."""
     with connections(address, count) as found:
+        connected()
         for one in found:
             one.shutdown(socket.SHUT_WR)
         time.sleep(1)
