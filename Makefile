@@ -15,6 +15,13 @@ PROOF_ARGS ?= --stores 300 --expired 60 --kills 36
 INTEROP_BESIDE := $(patsubst %,tests/compat/test_%.py,bridged clean config_lost damaged lock loss_table operations proof \
   recovered_by_us wheel written_by_us)
 
+# what it runs are many short processes: they read compiled modules instead of compiling them each time
+unexport PYTHONDONTWRITEBYTECODE
+
+# they load a broker or measure one: each alone. The others wait for brokers most of their time: two files at once
+INTEROP_ALONE := $(patsubst %,tests/compat/test_%.py,bench hostile_clients killed_under_load mixed_groups soak) \
+  tests/pipeline/test_bench.py
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types bench interop fuzz proof sweep dist clean java
 
@@ -53,13 +60,14 @@ types: setup ## mypy, strict
 	$(PY) -m mypy
 
 bench: setup java ## ours against Apache 4.9.8 on this machine: build/bench/report.md (BENCH_ARGS="--quick")
-	$(PY) -m rstore_cli.app bench --warm --cold --spark --serve --replication --output build/bench $(BENCH_ARGS)
+	$(PY) -m rstore_cli.app bench --warm --cold --spark --serve --client --replication --output build/bench $(BENCH_ARGS)
 
 interop: setup java ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and the pipeline on Spark (Java); skipped without
 	@run() { "$$@" || { code=$$?; [ $$code -eq 5 ] || exit $$code; echo "No interop tests were found: nothing was compared."; }; }; \
 	run $(PY) -m pytest -n auto --dist worksteal -m interop $(INTEROP_BESIDE) $(PYTEST_ARGS); \
-	run env RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" tests/compat tests/pipeline \
-	  $(addprefix --ignore=,$(INTEROP_BESIDE)) $(PYTEST_ARGS)
+	run env RSTORE_LARGE=1 $(PY) -m pytest -n 2 --dist loadfile -m "interop or spark" tests/compat tests/pipeline \
+	  $(addprefix --ignore=,$(INTEROP_BESIDE) $(INTEROP_ALONE)) $(PYTEST_ARGS); \
+	run env RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" $(INTEROP_ALONE) $(PYTEST_ARGS)
 
 proof: setup ## seeded damaged stores, repaired and judged: build/proof.md (PROOF_ARGS="--stores 300 --expired 60 --kills 36")
 	$(PY) -m tests.proof $(PROOF_ARGS)
@@ -67,8 +75,10 @@ proof: setup ## seeded damaged stores, repaired and judged: build/proof.md (PROO
 sweep: setup ## the whole range of what make test takes samples of: every kill, every damage, every seed (ten minutes)
 	RSTORE_WIDE=1 $(PY) -m pytest -q -n auto --dist worksteal -m "wide and not interop and not spark and not fuzz" $(PYTEST_ARGS)
 
-dist: setup ## dist/: the wheel, and what Spark's executors need of it as one zip (--py-files)
+dist: setup ## dist/: the wheel with constraints (hashes) and SBOM, and Spark's executors' part of it as one zip (--py-files)
+	rm -f dist/rstore-*.whl
 	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(PY) fixtures/release.py dist/rstore-*.whl dist
 	$(PY) -m engine.pipeline.package dist/rstore-spark.zip
 
 fuzz: setup ## a million mutated inputs for each decoder (INPUTS=n SEED=n)

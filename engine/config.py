@@ -23,14 +23,14 @@ from typing import Any, get_type_hints
 from engine.broker_conf import paths, values
 from engine.broker_conf.disk_levels import CLEAN_FORCIBLY, WARNING_LEVEL
 from engine.broker_conf.in_force import queue_file_size
-from engine.broker_conf.keys import all_keys
+from engine.broker_conf.properties import TRIMMED, read_strictly
 from engine.errors import DataIsAbsent, InvalidArgument, NotAFile, from_os_error
 from engine.format.delay import DEFAULT_LEVELS, DelayLevels
 from engine.format.queue_unit import UNIT_SIZE
 
 MIB = 1 << 20
-LARGEST = 16 * MIB
-"""Bytes of a store's own settings, at most."""
+LARGEST = 4 * MIB
+"""Bytes of a file of settings, at most: of `LONGEST` characters, each in UTF-8."""
 
 
 class FlushDiskType(enum.Enum):
@@ -48,7 +48,7 @@ class BrokerRole(enum.Enum):
     SLAVE = "SLAVE"
 
 
-NOT_SETTINGS = frozenset({"other", "given", "typed", "origin"})
+NOT_SETTINGS = frozenset({"other", "given", "typed", "origin", "follow_links", "not_sizes"})
 """Fields of `StoreConfig` that are no setting of Apache's."""
 
 
@@ -60,6 +60,8 @@ class StoreConfig:
     gave is inferred from the files of an existing store (engine.inspect.store.survey). The two `disk_space_…` are parts
     of 1, which a broker takes as properties of its JVM (-Drocketmq.broker.diskSpace…Ratio) and we from its file.
     `origin`: the file that said it, of fields that a file said.
+    `follow_links`: changes are made through links below the store's directories, too (engine.files.beneath).
+    `not_sizes`: keys in the store's own file that are no sizes, and have no effect.
     `typed`: the arguments that named this store on the command line (`--store DIR`, `-c FILE`), so that a command that
     is named next can be copied and run.
     """
@@ -126,6 +128,8 @@ class StoreConfig:
     given: frozenset[str] = frozenset()
     typed: tuple[str, ...] = ()
     origin: Mapping[str, Path] = field(default_factory=dict, compare=False)
+    follow_links: bool = False
+    not_sizes: tuple[str, ...] = ()
 
     @property
     def commit_log_paths(self) -> tuple[Path, ...]:
@@ -226,6 +230,8 @@ def _value(key: str, text: str, hint: Any) -> Any:
     """Raises InvalidArgument: a broker can't read it."""
     if key in _JVM:
         return _ratio(key, text)
+    from engine.broker_conf.all_keys import all_keys  # four tables, for who has a file to read
+
     setting = values.demand(key, all_keys()[key][-1].kind, text)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return hint(setting)
@@ -282,39 +288,52 @@ def delay_levels(config: StoreConfig) -> DelayLevels:
         ) from None
 
 
-def parse(text: str, base: StoreConfig | None = None, path: Path | None = None) -> StoreConfig:
+def parse(
+    text: str, base: StoreConfig | None = None, path: Path | None = None, *, only: frozenset[str] | None = None
+) -> StoreConfig:
     """Settings from the text of a Java properties file, on top of `base` (default: Apache's defaults); strictly.
 
-    `path`: of the file, to be reported.
+    `path`: of the file, to be reported. `only`: keys that count; the others are in `not_sizes` then.
 
     Raises:
         InvalidArgument: a value of the wrong kind, or a size that no store can have.
     """
-    import javaproperties
+    entries = read_strictly(text)
+    if only is None:
+        return _on_top(base, entries, strict=True, path=path)
+    counted = {key: value for key, value in entries.items() if key in only}
+    config = _on_top(base, counted, strict=True, path=path)
+    return dataclasses.replace(config, not_sizes=tuple(sorted(entries.keys() - only)))
 
-    try:
-        entries = javaproperties.loads(text)
-    except ValueError as error:
-        raise InvalidArgument(f"not a properties file: {error}") from None
-    return _on_top(base, entries, strict=True, path=path)
 
-
-def load(path: Path, base: StoreConfig | None = None) -> StoreConfig:
+def load(path: Path, base: StoreConfig | None = None, *, only: frozenset[str] | None = None) -> StoreConfig:
     """`parse` of a file, in UTF-8: one of our own.
 
     Raises:
         StorageError: it can't be read. InvalidArgument: as `parse`.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise from_os_error(error, "reading the configuration", path) from None
+        text = _bytes_of(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidArgument("the configuration is not UTF-8 text", path=path, offset=error.start) from None
     try:
-        return parse(text, base, path)
+        return parse(text, base, path, only=only)
     except InvalidArgument as error:
         raise InvalidArgument(error.message, path=path, hint=error.hint) from None
+
+
+def _bytes_of(path: Path) -> bytes:
+    """A file of settings whole. Raises StorageError, and InvalidArgument for one of more than `LARGEST` bytes."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise from_os_error(error, "reading the configuration", path) from None
+    if len(data) > LARGEST:
+        what = f"the configuration has {max(size, len(data)):,} bytes, more than {LARGEST:,}"
+        raise InvalidArgument(what, path=path, hint=TRIMMED)
+    return data
 
 
 def _demand_paths(entries: Mapping[str, str]) -> None:
@@ -347,10 +366,7 @@ def load_broker(path: Path, base: StoreConfig | None = None) -> StoreConfig:
     """
     from engine.broker_conf.properties import read_properties
 
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise from_os_error(error, "reading the configuration", path) from None
+    data = _bytes_of(path)
     try:
         entries = read_properties(data).values
         _demand_paths(entries)
@@ -371,7 +387,7 @@ def of_store(root: Path | None = None, file: Path | None = None) -> StoreConfig:
     """
     on_top = StoreConfig() if file is None else load_broker(file)
     root = root or on_top.store_path_root_dir
-    base = _own(root / STORE_CONF)
+    base = sizes_of_store(root / STORE_CONF)
     config = base if file is None else load_broker(file, base)
     changes: dict[str, object] = {}
     for name, directories in (
@@ -385,8 +401,12 @@ def of_store(root: Path | None = None, file: Path | None = None) -> StoreConfig:
     return config.with_changes(store_path_root_dir=root, **changes)
 
 
-def _own(path: Path) -> StoreConfig:
-    """The settings in a store's own file; the defaults without one. Raises NotAFile, DataIsAbsent, InvalidArgument."""
+def sizes_of_store(path: Path) -> StoreConfig:
+    """The sizes in a store's own file; the defaults without one. Its other keys have no effect (`not_sizes`).
+
+    Whoever can write into a store can write this file: it says nothing of where the store's files are, or how long they
+    are kept. Raises NotAFile, DataIsAbsent, InvalidArgument, StorageError.
+    """
     if not os.path.lexists(path):
         return StoreConfig()
     if not path.is_file():
@@ -395,9 +415,7 @@ def _own(path: Path) -> StoreConfig:
             raise DataIsAbsent(f"the store's own settings are {what}", path=path, hint=hint)
         hint = "move it out of the store; its sizes are inferred from its files then"
         raise NotAFile("the store's own settings are not a file", path=path, hint=hint)
-    if path.stat().st_size > LARGEST:
-        raise InvalidArgument(f"the configuration has {path.stat().st_size} bytes, more than {LARGEST}", path=path)
-    return load(path)
+    return load(path, only=OWN_KEYS)
 
 
 def _moved(path: Path, old: Path, new: Path) -> Path:
@@ -411,3 +429,5 @@ STORE_SIZES = (
     "max_index_num",
 )
 """The settings (fields of StoreConfig) that a store keeps for life."""
+OWN_KEYS = frozenset(map(apache_key, (*STORE_SIZES, "mapped_file_size_consume_queue_ext", "max_message_size")))
+"""The keys of `STORE_CONF` that count: sizes, and no more."""

@@ -3,12 +3,14 @@
     RStoreError                      code             exit
     ├── InvalidArgument              usage            2     a value that no store can take
     ├── NotFound                     not-found        1     nothing matches what was searched for; nothing is wrong
+    │   └── NoRoute                  no-route         1     no name server knows a broker that serves the topic
     ├── StoreLocked                  locked           3     a running process has locked the store
     ├── Refused                      refused          4     data would be lost; nothing was changed
     │   ├── DamageInTheMiddle        damage           4     sound records lie after a damaged range
     │   ├── StoreChanged             changed          4     the store is not as a repair left it
     │   ├── LogMissing               log-missing      4     queues without a commit log
     │   ├── DataIsAbsent             data-absent      4     a link of the store leads to what is not there
+    │   ├── OutsideStore             outside          4     a change would reach what lies outside of the store
     │   ├── NewerStore               newer-store      4     a store of RocketMQ 5: it is read, and never changed
     │   └── NoSpaceToSave            no-space         4     no space for what is saved and made
     ├── TimeLimitReached             time-box         1     not finished in the time that was given; run it again
@@ -17,8 +19,13 @@
     │   ├── WrongFileSize            file-size        4     a store file of another length than the setting
     │   └── FormatError              format           4     bytes that their place does not allow
     └── StorageError                 io               5     the system refused (permission, I/O error …)
+        ├── PeerLost                 peer             5     a broker or name server is not there, or does not answer
+        ├── RefusedByBroker          broker           5     a broker or name server refused what it was asked
+        ├── NotInstalled         not-installed    5     a Python package that this needs is not there
         ├── NotAFile                 not-a-file       5     a FIFO, socket, device or directory in place of a file
-        └── DiskFull                 disk-full        5     no space left on the device
+        └── Shortage                 shortage         5     of what comes back: who meets it waits, and tries again
+            ├── DiskFull             disk-full        5     no space left on the device
+            └── OutOfDescriptors     descriptors      5     no descriptor (or map) is left to open a file with
 
 Below them, declared where they arise (engine.log.results): MessageRefused (usage), StoreClosed and WriteFailed (io).
 
@@ -111,6 +118,12 @@ class NotFound(RStoreError):
     exit_code = 1
 
 
+class NoRoute(NotFound):
+    """No name server knows a broker that serves this topic."""
+
+    code = "no-route"
+
+
 class StoreLocked(RStoreError):
     """A live process holds the store's lock."""
 
@@ -153,6 +166,12 @@ class NewerStore(Refused):
     """A store of RocketMQ 5: what is sound in it is read, and nothing is changed."""
 
     code = "newer-store"
+
+
+class OutsideStore(Refused):
+    """A change would reach what lies outside of the store: through a link below it, or another name of a file."""
+
+    code = "outside"
 
 
 class NoSpaceToSave(Refused):
@@ -200,16 +219,64 @@ class StorageError(RStoreError):
     exit_code = 5
 
 
+class PeerLost(StorageError):
+    """A peer is not there, has gone, or has not answered in time: whether it has done what was asked is not known."""
+
+    code = "peer"
+
+
+class RefusedByBroker(StorageError):
+    """A broker's or name server's answer is a refusal.
+
+    Attributes:
+        response: its ResponseCode.
+        remark: its words.
+        address: whose.
+    """
+
+    code = "broker"
+    response: int = 0
+    remark: str = ""
+    address: str = ""
+
+    @classmethod
+    def of(cls, response: int, remark: str | None, address: str) -> RefusedByBroker:
+        """The error that an answer stands for."""
+        words = (remark or "").strip()
+        first = words.splitlines()[0] if words else "no reason given"
+        error = cls(f"{address} refused the request with code {response}: {first}")
+        error.response, error.remark, error.address = response, words, address
+        return error
+
+
+class NotInstalled(StorageError):
+    """What was asked for needs a Python package that is not there."""
+
+    code = "not-installed"
+
+
 class NotAFile(StorageError):
     """What should be a regular file is something else, or a link whose target is not there."""
 
     code = "not-a-file"
 
 
-class DiskFull(StorageError):
+class Shortage(StorageError):
+    """Nothing is wrong with the file: the system has none left of something now. A later try may succeed."""
+
+    code = "shortage"
+
+
+class DiskFull(Shortage):
     """No space left on the device (or over a quota)."""
 
     code = "disk-full"
+
+
+class OutOfDescriptors(Shortage):
+    """The process (RLIMIT_NOFILE) or the system has no descriptor left to open a file with."""
+
+    code = "descriptors"
 
 
 def from_os_error(error: OSError, doing: str, path: str | os.PathLike[str], offset: int | None = None) -> StorageError:
@@ -217,6 +284,9 @@ def from_os_error(error: OSError, doing: str, path: str | os.PathLike[str], offs
     reason = (error.strerror or str(error)).lower()
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"{doing}: {reason}", path=path, offset=offset, hint="free space, then run it again")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        more = "no descriptor is left; allow more open files: ulimit -n, LimitNOFILE= of systemd"
+        return OutOfDescriptors(f"{doing}: {reason}", path=path, offset=offset, hint=more)
     denied = error.errno in (errno.EACCES, errno.EPERM)
     hint = "look at owner and mode of the file and its directory: ls -ld; run rstore as that user" if denied else None
     return StorageError(f"{doing}: {reason}", path=path, offset=offset, hint=hint)

@@ -6,6 +6,7 @@ can be interrupted hands in a context (`held`) in which one waits, and each step
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -21,7 +22,8 @@ from engine.format.delay import queue_of_level
 from engine.format.names import SCHEDULE_TOPIC
 from engine.format.properties import DELAY, INNER_MULTI_DISPATCH, delay_level
 from engine.inspect.store.guessed_sizes import of_puts
-from engine.inspect.store.survey import survey
+from engine.inspect.store.known_names import KnownNames
+from engine.inspect.store.survey import demand_store
 from engine.repair.recover.opening import Policy, recover_for_open
 from engine.store import MessageStore
 
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.format.hosts import Host
     from engine.format.message import Message
+    from engine.inspect.store.survey import StoreFiles
     from engine.log.results import AppendResult, PutResult
+    from engine.repair.recover.plan import RecoverPlan
 
 LISTEN_PORT = 10911
 """Apache's default (BrokerStartup#createBrokerController)."""
@@ -191,6 +195,7 @@ def put_run(
     disk: Disk,
     config: StoreConfig,
     *,
+    topic: str | None = None,
     note: Callable[[str], None] | None = None,
     held: Callable[[], AbstractContextManager[None]] = nullcontext,
     on_put: Callable[[int], None] | None = None,
@@ -200,6 +205,8 @@ def put_run(
     Args:
         disk: how files are reached.
         config: the store's settings.
+        topic: that of the messages, where they have one: a put makes a topic that the store lacks, so that a note
+            says of one that is like another's name that it is new.
         note: called with what is worth knowing of the settings, a sentence each.
         held, on_put: as PutRun has them.
 
@@ -207,19 +214,31 @@ def put_run(
         NotAStore: a typing mistake does not make a directory a store. StoreLocked. Refused: the store needs more than
         what dispatch does once it is open (a put is not the place to change it). CannotRepair, StorageError.
     """
-    problems = of_puts(survey(disk, config))
+    demand_store(disk, config, os.fspath(config.store_path_root_dir))
+    notes: list[str] = []
+
+    def tell(plan: RecoverPlan, _: str | None) -> None:
+        notes.extend([*_of_topic(disk, plan.files, topic), *of_puts(plan.files)])
+
+    recover = partial(recover_for_open, policy=Policy.AS_IT_IS, tell=tell)
     store: MessageStore | None = None
     try:
         with held():
-            store = MessageStore.open(config, disk, recover=partial(recover_for_open, policy=Policy.AS_IT_IS))
+            store = MessageStore.open(config, disk, recover=recover)
         if note is not None:
-            for problem in problems:
-                note(problem)
+            for text in notes:
+                note(text)
         yield PutRun(store, held=held, on_put=on_put)
     finally:
         with held():
             if store is not None:
                 store.close()
+
+
+def _of_topic(disk: Disk, files: StoreFiles, topic: str | None) -> list[str]:
+    """Where a topic is new, and its name like another's: it may be a slip of the hand."""
+    meant = None if topic is None else KnownNames.of(disk, files).meant_topic(topic)
+    return [f"the topic {topic} is new ({meant})"] if meant else []
 
 
 def store_host(config: StoreConfig) -> Host:

@@ -33,7 +33,7 @@ class QueueRequest:
 
     Attributes:
         topic, queue_id: of the queue.
-        count: at most so many.
+        count: maximum messages.
         start: queue offset of the first; None: the queue's first.
         tags: only with these, as a consumer writes them.
         time: those stored then (ms) or later; it comes before `start`.

@@ -73,6 +73,11 @@ class ReplayChange(Change[ReplayPlan]):
 
     request: ReplayRequest
 
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """See Change."""
+        return () if self.request.into is None else (os.fspath(self.request.into),)
+
     @contextmanager
     def hold(self, run: ChangeRun) -> Iterator[None]:
         """See Change. Another store that the messages go into is held, too, where it is there already."""

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from engine.config import StoreConfig
-from engine.errors import DiskFull, RStoreError, StorageError
+from engine.errors import RStoreError, Shortage, StorageError
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.format import names
@@ -89,10 +89,11 @@ class MessageStore(StoreParts):
 
         Raises:
             StoreLocked: a live process holds it. Refused, CannotRepair: recovery would lose data, or can't be done; the
-                store is RocketMQ 5's. StorageError.
+                store is RocketMQ 5's. OutsideStore: a link leads out of it. StorageError.
         """
         from engine.inspect.store.newer import refuse_open
         from engine.inspect.store.path_slips import slip_in_a_path
+        from engine.repair.reach import beneath
         from engine.repair.recover.opening import recover_for_open
 
         disk = disk or Disk()
@@ -100,6 +101,7 @@ class MessageStore(StoreParts):
         slip = slip_in_a_path(disk, config)
         if slip is not None:  # before a second, empty store is made
             raise slip
+        disk = beneath(disk, config)
         disk.mkdirs(str(config.store_path_root_dir))
         lock = StoreLock(disk, str(config.store_path_root_dir))
         if not locked:
@@ -201,7 +203,7 @@ class MessageStore(StoreParts):
         return self._puts.page_cache_busy
 
     @property
-    def out_of_space(self) -> DiskFull | None:
+    def out_of_space(self) -> Shortage | None:
         """Why puts get no next file of the log; None: they do. Raises StorageError."""
         return self._puts.out_of_space(self._disk)
 
@@ -259,6 +261,19 @@ class MessageStore(StoreParts):
         """Wait until all that is readable now can be got and queried; False when it didn't come to that."""
         return self.dispatch.wait_dispatched(self.log.max_offset, timeout_ms)
 
+    def when_dispatched(self, call: Callable[[], None]) -> None:
+        """Have `call` called, once, when all that is appended now can be got and queried, or when that can't come to be
+        for now; from another thread, or at once from this one. It must not block.
+        """
+        self.dispatch.when_dispatched(self.log.appended, call)
+
+    def lags(self, topic: str, queue_id: int) -> bool:
+        """Whether the log has messages of a queue that can't be got from it yet."""
+        if self.dispatch.position >= self.log.appended:
+            return False
+        appended = self.log.next_queue_offset(TopicQueue(topic, queue_id))
+        return appended is not None and appended > self.max_offset(topic, queue_id)
+
     def execute_delete_files_manually(self) -> None:
         """Have 20 rounds of expiry, whatever the hour. Raises InvalidArgument: it was not opened for cleaning."""
         self._demand_open()
@@ -280,7 +295,7 @@ class MessageStore(StoreParts):
         self._demand_open()
         try:
             where = self.log.flush_all()
-        except DiskFull:
+        except Shortage:
             raise
         except StorageError as error:
             self._failed(error)

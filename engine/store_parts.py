@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Callable
 
 from engine.config import BrokerRole, FlushDiskType, StoreConfig
-from engine.errors import DiskFull, RStoreError
+from engine.errors import RStoreError, Shortage
 from engine.files.abort import AbortFile
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
@@ -92,7 +92,9 @@ class StoreParts(MessageReader):
         self._commit: CommitRealTimeService | None = None
         if self.log.pool is not None:
             self._commit = CommitRealTimeService(self.log, config, self._committed, self._commit_full, self._failed)
-        self._puts = PutService(self.log, self.flags, self.queues, config, clock, group_commit, self._appended)
+        self._puts = PutService(
+            self.log, self.flags, self.queues, config, clock, group_commit, self._appended, self.clean.look_soon
+        )
 
     def _start(self, *, cleaning: bool) -> None:
         state = self._state
@@ -106,8 +108,8 @@ class StoreParts(MessageReader):
                 self.index.open(state.index_files)
             known = max(self.queues.max_physical_offset(), self.log.min_offset, 0)
             self.dispatch.start_from(min(known, state.max_offset))
-            # On a full disk dispatch continues as soon as there is space; what is in the queues can be read until then.
-            with contextlib.suppress(DiskFull):
+            # Without space or descriptors dispatch continues as soon as there are; what is in the queues can be read.
+            with contextlib.suppress(Shortage):
                 self.dispatch.catch_up(state.max_offset)
             self.log.topic_queue_table = {**self.queues.next_offsets(), **self._ahead()}
         except BaseException:
@@ -195,7 +197,7 @@ class StoreParts(MessageReader):
         for appended in self._followers:
             appended()
 
-    def _commit_full(self, error: DiskFull | None) -> None:
+    def _commit_full(self, error: Shortage | None) -> None:
         if error is None:
             self.flags.clear(Flag.DISK_FULL, by="CommitRealTimeService")
         else:
@@ -206,7 +208,7 @@ class StoreParts(MessageReader):
 
     def _index_durable(self, timestamp: int) -> None:
         self.checkpoint.index_msg_timestamp = timestamp
-        with contextlib.suppress(DiskFull):  # written with the queues' time, as soon as there is space
+        with contextlib.suppress(Shortage):  # written with the queues' time, as soon as there is space
             self.checkpoint.flush()
 
     def _trapped(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,8 +43,10 @@ class Settings:
     Attributes:
         store: --store, or RSTORE_STORE.
         config: -c / --config, or RSTORE_CONF.
+        typed_store: whether one of the two was typed, and isn't the environment's.
         json: JSON on stdout.
         quiet: no notes, no progress.
+        follow_links: changes are made through links in the store, too.
         on_interrupt: what to say when Ctrl-C ends the command now.
         refused_plan: the plan of a change that was refused, for the error's JSON.
         words: the command line as it was typed, without the program's name.
@@ -52,8 +55,10 @@ class Settings:
 
     store: Path | None = None
     config: Path | None = None
+    typed_store: bool = False
     json: bool = False
     quiet: bool = False
+    follow_links: bool = False
     on_interrupt: str = "nothing was changed"
     refused_plan: dict[str, Any] | None = None
     words: tuple[str, ...] = ()
@@ -80,15 +85,17 @@ class Settings:
 
         if self.store is not None:
             demand_access(self.store, self.words)
-        config = replace(of_store(self.store, self.config), typed=self.named)
+        config = replace(of_store(self.store, self.config), typed=self.named, follow_links=self.follow_links)
         self.root = str(config.store_path_root_dir)
         self._note_misread()
+        self._note_not_sizes(config)
         return config
 
     @property
     def named(self) -> tuple[str, ...]:
         """The arguments that name the store: a command that is told with them can be copied and run."""
         store = () if self.store is None else ("--store", str(self.store))
+        store = (*store, "--follow-links") if self.follow_links else store
         return store if self.config is None else (*store, "-c", str(self.config))
 
     def again(self) -> str:
@@ -96,6 +103,14 @@ class Settings:
         import shlex
 
         return shlex.join(["rstore", *(word for word in self.words if word not in _ONLY_LOOKS)])
+
+    def _note_not_sizes(self, config: StoreConfig) -> None:
+        if config.not_sizes and not self.quiet:
+            from engine.config import STORE_CONF
+            from rstore_cli.render import printable, say
+
+            keys = ", ".join(map(printable, config.not_sizes[:6]))
+            say(f"note: {config.store_path_root_dir / STORE_CONF} gives sizes alone; these keys have no effect: {keys}")
 
     def _note_misread(self) -> None:
         if self.config is None or self.quiet:
@@ -121,6 +136,16 @@ class Settings:
             keys = list(dict.fromkeys(printable(verdict.name) for verdict in odd))
             some = ", ".join(keys[:6]) + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
             say(f"note: a broker ignores or misreads these settings of {self.config}: {some}: {command}")
+
+
+def declared_options(function: Callable[..., None]) -> list[Any]:
+    """The parser's own objects of the parameters that a function declares: options that many commands have.
+
+    They are made here, and given to commands whose functions don't declare them.
+    """
+    probe = typer.Typer(add_completion=False)
+    probe.command()(function)
+    return list(typer.main.get_command(probe).params)
 
 
 def settings_of(context: typer.Context) -> Settings:

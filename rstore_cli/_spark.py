@@ -152,9 +152,10 @@ def the_stores(settings: Settings, places: Sequence[str] | None) -> tuple[StoreR
     from engine.pipeline.stores import find_stores
 
     if places:
-        return find_stores(places, config=settings.config)
+        return find_stores(places, config=settings.config, follow_links=settings.follow_links)
     root = settings.load().store_path_root_dir
-    return find_stores([f"{root.resolve().name}={root}"], config=settings.config)
+    named = f"{root.resolve().name}={root}"
+    return find_stores([named], config=settings.config, follow_links=settings.follow_links)
 
 
 @contextlib.contextmanager

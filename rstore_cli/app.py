@@ -23,7 +23,7 @@ import typer
 from typer.core import TyperGroup
 
 from engine.errors import RStoreError
-from rstore_cli._common import ENVIRONMENT, INTERRUPTED, OK, PIPE_CLOSED, USAGE, Settings, settings_of
+from rstore_cli._common import ENVIRONMENT, INTERRUPTED, OK, PIPE_CLOSED, USAGE, Settings, declared_options, settings_of
 from rstore_cli.error_text import error_lines
 from rstore_cli.screen import fold_text, paint, takes_colour, width
 
@@ -50,6 +50,12 @@ COMMANDS = {
     "flush": "Flush log, queues, checkpoint and offsets to disk.",
     "serve": "Serve the store to RocketMQ clients.",
     "replicate": "Copy a running broker's store and keep the copy up to date.",
+    "send": "Send messages to a running cluster.",
+    "consume": "Show messages of a running cluster, with a group or without.",
+    "tail": "Show new messages of a cluster or store as they come.",
+    "trace": "Show what became of a message, in a cluster or store.",
+    "admin": "Administer a running cluster: topics, groups, offsets, brokers.",
+    "copy": "Copy topics and consumer offsets from one running cluster to another.",
     "top": "Watch a broker: topics, rates, lag, disk.",
     "drill": "Rehearse failures on scratch stores.",
     "pipeline": "Run Spark jobs over one or many stores.",
@@ -72,7 +78,12 @@ Reading never writes. A change shows its plan first and asks. Options may stand 
 
 
 class Commands(TyperGroup):
-    """The commands, each imported when it is asked for."""
+    """The commands, each imported when it is asked for.
+
+    `summaries`: every command and what it does, known without an import.
+    """
+
+    summaries = COMMANDS
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Their names, in the order of the documentation."""
@@ -109,15 +120,19 @@ def command_of(name: str) -> Any:
 def _take_store(ctx: typer.Context, value: Path | None) -> None:
     if value is not None:
         settings = settings_of(ctx)
-        if settings.store is None or not _from_environment(ctx, "store"):
+        from_environment = _from_environment(ctx, "store")
+        if settings.store is None or not from_environment:
             settings.store = value
+        settings.typed_store |= not from_environment
 
 
 def _take_config(ctx: typer.Context, value: Path | None) -> None:
     if value is not None:
         settings = settings_of(ctx)
-        if settings.config is None or not _from_environment(ctx, "config"):
+        from_environment = _from_environment(ctx, "config")
+        if settings.config is None or not from_environment:
             settings.config = value
+        settings.typed_store |= not from_environment
 
 
 def _from_environment(ctx: typer.Context, name: str) -> bool:
@@ -132,6 +147,10 @@ def _take_json(ctx: typer.Context, value: bool) -> None:
 
 def _take_quiet(ctx: typer.Context, value: bool) -> None:
     settings_of(ctx).quiet |= value
+
+
+def _take_follow_links(ctx: typer.Context, value: bool) -> None:
+    settings_of(ctx).follow_links |= value
 
 
 def _show_version(value: bool) -> None:
@@ -179,19 +198,30 @@ QuietOption = Annotated[
     bool,
     typer.Option("--quiet", "-q", expose_value=False, callback=_take_quiet, help="Print no notes and no progress."),
 ]
+FollowLinksOption = Annotated[
+    bool,
+    typer.Option(
+        "--follow-links",
+        expose_value=False,
+        callback=_take_follow_links,
+        help="Allow changes through links in the store, and of files that have other hard links.",
+    ),
+]
+
+
+def _common(
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    follow_links: FollowLinksOption = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    pass
 
 
 def _add_common(command: Any) -> None:
     """Give a command (and its own commands) the common options."""
-    probe = typer.Typer(add_completion=False)
-
-    @probe.command()
-    def common(
-        store: StoreOption = None, config: ConfigOption = None, json: JsonOption = False, quiet: QuietOption = False
-    ) -> None:
-        pass
-
-    command.params.extend(typer.main.get_command(probe).params)
+    command.params.extend(declared_options(_common))
     for inner in getattr(command, "commands", {}).values():
         _add_common(inner)
 
@@ -203,6 +233,7 @@ app = typer.Typer(cls=Commands, add_completion=False, rich_markup_mode=None, pre
 def _root(
     store: StoreOption = None,
     config: ConfigOption = None,
+    follow_links: FollowLinksOption = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
     version: Annotated[
@@ -262,7 +293,7 @@ def _complete(words: list[str]) -> int:
     from rstore_cli.completion import answer
 
     with contextlib.suppress(Exception):
-        answer(words)
+        answer(words, root_command())
         sys.stdout.flush()
     return OK
 
@@ -291,6 +322,13 @@ def _usage(args: list[str], settings: Settings, error: Exception) -> int:
     return _report(settings, "usage", message, USAGE, hint=f"see {where} --help")
 
 
+def _safe(line: str) -> str:
+    """In one line, without what a terminal would act on: brokers' words, and names that users typed, are in it."""
+    from rstore_cli.render import printable
+
+    return printable(" ".join(line.split("\n")))
+
+
 def _report(
     settings: Settings,
     code: str,
@@ -301,9 +339,29 @@ def _report(
     hint: str | None = None,
 ) -> int:
     """One line on stderr, of a refusal with the next command in another; with --json an object on stdout, too."""
-    try:
-        from engine.inspect.next_step import for_store
+    from engine.inspect.next_step import for_store
 
+    try:
+        _end_stdout(settings, code, line, error, hint)
+        lines = [line if hint is None else f"{line} ({hint})"]
+        if error is not None:
+            lines = error_lines(error, root=settings.root, planned=settings.refused_plan is not None)
+        lines[0] = f"rstore: {lines[0]}"
+        room = width(sys.stderr)
+        text = "\n".join(part for one in lines for part in fold_text(for_store(settings.named, _safe(one)), room))
+        if takes_colour(sys.stderr):
+            text = text.replace("rstore:", paint("rstore:", "red"), 1)
+        print(text, file=sys.stderr)
+    except BrokenPipeError:
+        _close_quietly()
+    return exit_code
+
+
+def _end_stdout(settings: Settings, code: str, line: str, error: RStoreError | None, hint: str | None) -> None:
+    """What is left for it, and with --json the error; where there is no space for that, stderr alone says so."""
+    from engine.inspect.next_step import for_store
+
+    try:
         if settings.json:
             known: dict[str, Any] = {
                 "code": code,
@@ -316,24 +374,14 @@ def _report(
                 known["next"] = error.next.to_json()
             print(json.dumps({**(settings.refused_plan or {}), "error": known}))
         sys.stdout.flush()
-        lines = [line if hint is None else f"{line} ({hint})"]
-        if error is not None:
-            lines = error_lines(error, root=settings.root, planned=settings.refused_plan is not None)
-        lines[0] = f"rstore: {lines[0]}"
-        room = width(sys.stderr)
-        text = "\n".join(
-            part for one in lines for part in fold_text(for_store(settings.named, " ".join(one.split("\n"))), room)
-        )
-        if takes_colour(sys.stderr):
-            text = text.replace("rstore:", paint("rstore:", "red"), 1)
-        print(text, file=sys.stderr)
     except BrokenPipeError:
+        raise
+    except OSError:
         _close_quietly()
-    return exit_code
 
 
 def _close_quietly() -> None:
-    """Nobody reads any more: what is left to write goes nowhere, and Python's own flush at the end can't complain."""
+    """Stdout takes no more: what is left to write goes nowhere, and Python's own flush at the end can't complain."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,8 +1,9 @@
-"""What a shell shows when Tab is pressed: commands, options, and the topics, groups, queues and repairs of the store.
+"""What a shell shows when Tab is pressed: commands, options, and the topics, groups, queues and repairs of the store;
+topics, groups and brokers of a cluster where the command asks one.
 
 The shell's function (completion_scripts) runs `rstore` with the words typed so far and _RSTORE_COMPLETE in the
 environment; each line of the answer is a kind (plain, file, dir), a value and what it means, with tabs between. A store
-that is not there, or can't be read, has no names: nothing is said of it.
+that is not there, or can't be read, has no names: nothing is said of it; nor of a cluster that does not answer.
 
 The words are followed here, and not by the parser: it would import every command to list them, and gives up at a line
 that is not complete yet.
@@ -22,11 +23,15 @@ from typing import Any
 
 VARIABLE = "_RSTORE_COMPLETE"
 """Set by the shell's function: answer, and do nothing else."""
-_STORE, _CONFIG = frozenset({"--store"}), frozenset({"--config", "-c"})
+_STORE, _CONFIG, _NAMESRV = frozenset({"--store"}), frozenset({"--config", "-c"}), frozenset({"--namesrv"})
 _PATHS = {"DIR": "dir", "STORE": "dir", "TABLE": "dir", "FILE": "file", "PATH": "file"}
 _NAMES = {"topic": "topics", "topics": "topics", "group": "groups", "groups": "groups", "repair": "repairs",
           "repairs": "repairs", "queue": "queues"}  # fmt: skip
 """What a parameter of that name is given: a property of StoreNames."""
+
+_OF_CLUSTER = {"topic": "topics", "group": "groups", "source": "groups", "target": "groups", "broker": "brokers",
+               "cluster": "clusters"}  # fmt: skip
+"""The same of a command that asks a cluster, where the line or NAMESRV_ADDR names one: a property of ClusterNames."""
 
 Row = tuple[str, str, str]
 """Kind, value, meaning."""
@@ -41,22 +46,23 @@ class _Line:
     seen: set[str] = field(default_factory=set)
     store: Path | None = None
     config: Path | None = None
+    namesrv: str | None = None
     waiting: Any = None
     only_arguments: bool = False
 
 
-def answer(words: Sequence[str]) -> None:
-    """Print what may stand for the last of these words."""
+def answer(words: Sequence[str], program: Any) -> None:
+    """Print what may stand for the last of these words. `program`: the root command, as the parser has it."""
     if os.environ.get(VARIABLE) == "bash":
         words = [_unquoted(word) for word in words]
     *before, current = words or [""]
-    for kind, value, meaning in rows(before, current):
+    for kind, value, meaning in rows(before, current, program):
         sys.stdout.write(f"{kind}\t{value}\t{meaning}\n")
 
 
-def rows(before: Sequence[str], current: str) -> Iterator[Row]:
-    """What may stand for `current`, after the words `before`."""
-    line = _read(_joined(before))
+def rows(before: Sequence[str], current: str, program: Any) -> Iterator[Row]:
+    """What may stand for `current`, after the words `before` of a line that `program` would get."""
+    line = _read(_joined(before), program)
     if line is None:
         return
     option, sign, value = current.partition("=")
@@ -100,11 +106,9 @@ def _joined(words: Sequence[str]) -> list[str]:
     return joined
 
 
-def _read(words: Sequence[str]) -> _Line | None:
+def _read(words: Sequence[str], program: Any) -> _Line | None:
     """Follow the words; None where they name no command."""
-    from rstore_cli.app import root_command
-
-    line = _Line(root_command())
+    line = _Line(program, namesrv=os.environ.get("NAMESRV_ADDR") or None)
     for key, variable in (("store", "RSTORE_STORE"), ("config", "RSTORE_CONF")):
         if value := os.environ.get(variable):
             setattr(line, key, Path(value).expanduser())
@@ -124,7 +128,7 @@ def _read(words: Sequence[str]) -> _Line | None:
         elif (inner := _inner(line.command)) is not None:
             if word not in inner:
                 return None
-            line.command = _descend(line.command, word)
+            line.command = line.command.get_command(None, word)
         else:
             line.arguments.append(word)
     return line
@@ -136,6 +140,12 @@ def _take(line: _Line, param: Any, value: str) -> None:
         line.store = Path(value).expanduser()
     elif _CONFIG & set(param.opts):
         line.config = Path(value).expanduser()
+    elif _NAMESRV & set(param.opts):
+        line.namesrv = value
+
+
+def _asks_a_cluster(command: Any) -> bool:
+    return any(_NAMESRV & set(param.opts) and param.envvar for param in command.params)
 
 
 def _takes_value(param: Any) -> bool:
@@ -144,18 +154,11 @@ def _takes_value(param: Any) -> bool:
 
 def _inner(command: Any) -> dict[str, str] | None:
     """A group's commands with what they do; None: it is no group."""
-    from rstore_cli.app import COMMANDS, root_command
-
-    if command is root_command():
-        return COMMANDS
+    summaries: dict[str, str] | None = getattr(command, "summaries", None)
+    if summaries is not None:
+        return summaries
     commands = getattr(command, "commands", None)
     return None if commands is None else {name: one.get_short_help_str(200) for name, one in commands.items()}
-
-
-def _descend(command: Any, name: str) -> Any:
-    from rstore_cli.app import command_of, root_command
-
-    return command_of(name) if command is root_command() else command.commands[name]
 
 
 def _options(line: _Line, current: str) -> Iterator[Row]:
@@ -172,6 +175,12 @@ def _values(line: _Line, param: Any, current: str) -> Iterator[Row]:
     metavar = (param.metavar or "").strip("[].").split(" ")[0].rstrip(".]")
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         yield from (("plain", str(one.value), "") for one in annotation if str(one.value).startswith(current))
+    elif line.namesrv and param.name in _OF_CLUSTER and _asks_a_cluster(line.command):
+        from rstore_cli.cluster_names import ClusterNames
+
+        of_cluster = ClusterNames(line.namesrv)
+        every = getattr(of_cluster, _OF_CLUSTER[param.name])
+        yield from (("plain", name, "") for name in every if name.startswith(current))
     elif param.name in _NAMES:
         from rstore_cli.store_names import StoreNames
 

@@ -92,6 +92,29 @@ def daemon_of(root: Path) -> ExpiringDaemon | None:
     return None if answer is None else ExpiringDaemon(connection, answer["inUse"])
 
 
+def name_servers_of(root: Path) -> list[str]:
+    """Where clients find the daemon that has the store open, `host:port` each.
+
+    Raises:
+        StorageError: there is no daemon, or no name server knows it. As `DaemonConnection.ask`.
+    """
+    answer = DaemonConnection(root).ask("GET", "/where")
+    if answer is None:
+        raise StorageError(
+            "no daemon runs on this store",
+            path=root,
+            hint="name a running cluster with --namesrv HOST:PORT, or start a daemon: rstore serve",
+        )
+    servers = [str(one) for one in answer["nameServers"]]
+    if not servers:
+        raise StorageError(
+            "the daemon of this store is known to no name server",
+            path=root,
+            hint="start it without --no-names, or with --namesrv HOST:PORT",
+        )
+    return servers
+
+
 class _Connection(http.client.HTTPConnection):
     """Over a socket that is connected."""
 

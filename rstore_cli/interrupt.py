@@ -49,3 +49,26 @@ class Interrupts:
             self._pending = True
         else:
             raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def ended_by_a_signal() -> Iterator[None]:
+    """SIGTERM and SIGHUP as Ctrl-C in here, for work that has directories and processes of its own to clear away.
+
+    One that is ignored (nohup) stays so. Does nothing outside of the main thread.
+    """
+
+    def strike(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, strike) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -77,13 +77,13 @@ def _program(version: str) -> str:
 def _command(name: str, version: str) -> str:
     command = command_of(name)
     lines = [*_head(f"rstore-{name}", COMMANDS[name].rstrip("."), version), ".SH SYNOPSIS"]
-    inner = getattr(command, "commands", {})
-    for number, (word, one) in enumerate(inner.items() or [("", command)]):
-        lines += [*([".br"] if number else []), f".B rstore {_plain(f'{name} {word}'.strip())}", _usage(one)]
+    every = list(_leaves(name, command))
+    for number, (words, one) in enumerate(every):
+        lines += [*([".br"] if number else []), f".B rstore {_plain(words)}", _usage(one)]
     lines += [".SH DESCRIPTION", *_text(command.help)]
-    if inner:
-        for word, one in inner.items():
-            lines += [f".SH {_plain(f'{name} {word}'.upper())}", *_text(one.help), *_parameters(one, ".SS")]
+    if hasattr(command, "commands"):
+        for words, one in every:
+            lines += [f".SH {_plain(words.upper())}", *_text(one.help), *_parameters(one, ".SS")]
     else:
         lines += _parameters(command, ".SH")
     common = [param for param in command.params if param.name in _COMMON]
@@ -91,6 +91,16 @@ def _command(name: str, version: str) -> str:
     lines += _listed({str(code): meaning for code, meaning in EXITS.items()})
     lines += [".SH SEE ALSO", r".BR rstore (1)"]
     return "\n".join(lines) + "\n"
+
+
+def _leaves(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """The commands of a group and of its groups, with their words; a command that is no group itself."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield words, command
+        return
+    for word, one in inner.items():
+        yield from _leaves(f"{words} {word}", one)
 
 
 def _head(name: str, what: str, version: str) -> list[str]:

@@ -18,8 +18,17 @@ A_BODY, ONE_BODY = 200, 20_000
 """Characters of a body that are shown: of one among many, and of the only one. --json shows all."""
 
 
+def show_plain(output: Output, message: StoredMessage) -> None:
+    """Print a message that has just come, its body as the producer gave it."""
+    if output.json:
+        output.line(to_json(message, decompress=True))
+        return
+    for line in to_text(message, decompress=True):
+        output.raw(line)
+
+
 class Shower:
-    """Shows messages of the store that `config` names, and counts them and those whose body isn't what its CRC says.
+    """Shows messages of the store that `config` names, and counts them and those with a body CRC mismatch.
 
     Attributes:
         shown: messages so far.

@@ -61,7 +61,7 @@ def is_compressed(message: StoredMessage) -> bool:
 
 
 def inflate(message: StoredMessage) -> bytes | None:
-    """The body as the producer gave it, when it is compressed with zlib and not too large; else None."""
+    """The body as the producer gave it, when it is compressed and not too large; else None. Raises NotInstalled."""
     return compression.inflate(message.body, message.sys_flag)
 
 
@@ -137,6 +137,9 @@ def from_json(value: Any, *, topic: str | None, queue_id: int | None, now_ms: in
         line_topic = named.pop(properties.REAL_TOPIC)
         real_queue = named.pop(properties.REAL_QID, "0")
         line_queue = int(real_queue) if real_queue.isdecimal() else 0
+    flags = _field(value, "sysFlag", int, 0)
+    if "decompressedLength" in value:  # the body is as its producer had it
+        flags &= ~(sysflag.COMPRESSED | sysflag.COMPRESSION_TYPE_MASK)
     chosen = topic or line_topic
     if not chosen:
         raise InvalidArgument("no topic", hint="give it on the command line or in each line")
@@ -146,7 +149,7 @@ def from_json(value: Any, *, topic: str | None, queue_id: int | None, now_ms: in
         queue_id=line_queue if queue_id is None else queue_id,
         properties=named,
         flag=_field(value, "flag", int, 0),
-        sys_flag=_field(value, "sysFlag", int, 0),
+        sys_flag=flags,
         born_timestamp=_field(value, "bornTimestamp", int, now_ms),
         born_host=_host(value, "bornHost", hosts.LOOPBACK),
         store_host=_host(value, "storeHost", store_host),

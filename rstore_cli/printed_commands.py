@@ -15,6 +15,7 @@ PARTS = {
     "dump": "commitlog consumequeue index checkpoint config",
     "offsets": "list set",
     "config": "history restore",
+    "admin": "cluster broker topic group consumer producer offset message dlq namesrv acl",
     "drill": "list show run",
     "pipeline": "verify reindex export import stats diff lag grep",
     "completion": "bash zsh fish",
@@ -22,11 +23,11 @@ PARTS = {
 """Commands of several parts."""
 _PLAIN = (
     "init put get query recover undo plan-start truncate reindex expire rebuild-config verify-crc check doctor status "
-    "flush serve replicate top bench"
+    "flush serve replicate send consume tail trace copy top bench"
 )
 _GOES_ON = (
-    "again and applies beside brings corrects creates deletes does ends finishes first for gives has in is it "
-    "keeps lists lowers makes moves name names of or prunes puts reads rebuilds restores resumes saves says sets "
+    "again and applies beside brings corrects counts creates deletes does ends finishes first for gives has in is "
+    "it keeps lists lowers makes moves name names of or prunes puts reads rebuilds restores resumes saves says sets "
     "shows takes tells that then to undoes which without writes"
 )
 """Words that a sentence continues with after a command."""

@@ -31,7 +31,12 @@ def open_lines(stack: ExitStack, name: str) -> Iterable[str]:
 
 
 def parsed(
-    lines: Iterable[str], name: str, topic: str | None, queue_id: int | None, store_host: Host
+    lines: Iterable[str],
+    name: str,
+    topic: str | None,
+    queue_id: int | None,
+    store_host: Host,
+    hint: str = "the lines before it were put; correct it and put the rest",
 ) -> Iterator[Message]:
     """The messages that the lines stand for.
 
@@ -41,6 +46,7 @@ def parsed(
         topic: wins over the lines' own; None: each names its own.
         queue_id: likewise.
         store_host: where a line has none.
+        hint: of an error, what became of the lines before.
 
     Raises:
         InvalidArgument: a line that is none, or a topic that Apache's client refuses; it names the line.
@@ -58,13 +64,12 @@ def parsed(
                     raise InvalidArgument(printable(wrong.rstrip(".")))
                 yield message
     except json.JSONDecodeError as error:
-        raise _at_line(number, f"not JSON: {error.msg}", name) from None
+        raise _at_line(number, f"not JSON: {error.msg}", name, hint) from None
     except UnicodeDecodeError:
-        raise _at_line(number + 1, "not UTF-8", name) from None
+        raise _at_line(number + 1, "not UTF-8", name, hint) from None
     except InvalidArgument as error:
-        raise _at_line(number, error.message, name, error.hint) from None
+        raise _at_line(number, error.message, name, error.hint or hint) from None
 
 
-def _at_line(number: int, what: str, name: str, hint: str | None = None) -> InvalidArgument:
-    hint = hint or "the lines before it were put; correct it and put the rest"
+def _at_line(number: int, what: str, name: str, hint: str) -> InvalidArgument:
     return InvalidArgument(f"line {number}: {what}", path="stdin" if name == "-" else name, hint=hint)

@@ -68,10 +68,16 @@ def export_files(settings: Settings, repair: str, directory: Path) -> int:
     return OK
 
 
+def _private(path: str, flags: int) -> int:
+    """open(2): what is made can be read by its owner alone."""
+    return os.open(path, flags, 0o600)
+
+
 @contextmanager
 def _new_file(target: str) -> Iterator[IO[str]]:
     try:
-        file = Path(target).open("x", encoding="utf-8")  # noqa: SIM115  closed below; each error has its own text
+        # Closed below; each error has its own text.
+        file = open(target, "x", encoding="utf-8", opener=_private)  # noqa: SIM115
     except FileExistsError:
         raise Refused("the path already exists", path=target, hint="name a new file, or - for stdout") from None
     except OSError as error:

@@ -16,6 +16,8 @@ _DUMB = frozenset({"", "dumb", "unknown"})
 _USUAL = 80
 _NAMED = re.compile(r"[0-9]{8}T[0-9]{6}Z-|(?<![0-9])(?:[0-9]{20}|[0-9]{17})(?![0-9])")
 """What names a repair, or a file of the log (20 digits), a queue or the index (17)."""
+_LEAD = re.compile(r" *(?:[0-9]+  )?[-! ]*")
+"""What the lines of a text after its first are indented by: blanks, the number of a line, the mark of a list."""
 _BLANK = re.compile(r" +(?!(?:(?<=[0-9] )(?:(?:d|h|min|s|ms|bytes?|[KMGT]iB)\b|%)|(?<=-[0-9]{2} )[0-9]{2}:[0-9]{2}))")
 """Where a line may be broken: neither between a number and its unit nor between a date and its time."""
 
@@ -131,6 +133,7 @@ def fold_text(text: str, room: int | None) -> list[str]:
         return [line for part in text.split("\n") for line in fold_text(part, room)]
     if room is None or cells(text) <= room:
         return [text]
-    begin = len(text) - len(text.lstrip(" -!"))
+    lead = _LEAD.match(text)
+    begin = lead.end() if lead is not None else 0
     first, *more = wrap(text[begin:], max(room - begin, 1))
     return [text[:begin] + first, *(" " * begin + line for line in more)]

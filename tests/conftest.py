@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from engine.inspect.finding import CODES
+from engine.inspect.finding_codes import CODES
 from tests.support import fixtures, golden, references, stores
 from tests.support.checking import check_clean, stores_below
 
+# Processes that tests start read compiled modules as installed ones do, instead of compiling them each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests that set HOME find compiled kernels all the same.
 os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
 

@@ -6,6 +6,7 @@ and differ in two administrative handlers alone.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
@@ -19,11 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.bench.apache import OPENS, Apache
-from engine.errors import StorageError
-from engine.format import fastjson
-from engine.wire.codes import RequestCode
-from engine.wire.command import RemotingCommand
-from engine.wire.frames import FrameReader, encode
+from engine.client.admin.session import AdminSession
+from engine.client.client import ClientConfig, ClusterClient
+from engine.errors import RStoreError, StorageError
 
 START_S = 60.0
 STOP_S = 60.0
@@ -147,8 +146,8 @@ def _ready(broker: subprocess.Popen[bytes], names: str, port: int, log: Path) ->
     """Wait until the name server tells of a broker. Raises StorageError."""
     until = time.monotonic() + START_S
     while time.monotonic() < until and broker.poll() is None:
-        with contextlib.suppress(OSError, ValueError):
-            if _cluster(names).get("brokerAddrTable"):
+        with contextlib.suppress(RStoreError):
+            if asyncio.run(_known(names)):
                 return Running(names, broker.pid, port)
         time.sleep(0.2)
     raise StorageError(f"a broker did not start: {_last(log)}", path=log)
@@ -164,23 +163,10 @@ def _stopped(broker: subprocess.Popen[bytes], log: Path) -> None:
         raise StorageError(f"a broker ended with exit code {code}: {_last(log)}", path=log)
 
 
-def ask(address: str, request: RemotingCommand, timeout_s: float = 2.0) -> RemotingCommand | None:
-    """What `ip:port` answers; None: the connection was closed. Raises OSError."""
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout_s) as client:
-        client.settimeout(timeout_s)
-        client.sendall(b"".join(encode(request)))
-        reader = FrameReader()
-        while data := client.recv(1 << 16):
-            for answer in reader.feed(data):
-                return answer
-    return None
-
-
-def _cluster(names: str) -> dict[str, object]:
-    answer = ask(names, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, 1))
-    cluster = {} if answer is None else fastjson.loads(bytes(answer.body).decode("utf-8", "replace") or "{}")
-    return dict(cluster) if isinstance(cluster, dict) else {}
+async def _known(names: str) -> bool:
+    """Whether the name server tells of a broker. Raises RStoreError."""
+    async with ClusterClient(ClientConfig((names,))) as client:
+        return bool((await AdminSession(client).clusters()).brokers)
 
 
 def _last(log: Path) -> str:

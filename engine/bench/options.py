@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.bench import replicated, served, spark
+from engine.bench import clients, replicated, served, spark
 from engine.bench.jobs import GROWN, JOBS, LIMITS, Job
 from engine.bench.results import Cache
 from engine.bench.workload import GIB, MIB, SPARSE, Workload, growing, workloads
@@ -17,7 +17,7 @@ QUICK_SIZE = 128 * MIB
 QUICK_ROUNDS = 1
 SMALLEST = MIB
 LIMIT_S = 300
-_APART = (spark.NAME, served.NAME, replicated.NAME)
+_APART = (spark.NAME, served.NAME, clients.NAME, replicated.NAME)
 """Jobs that have their own workloads."""
 
 
@@ -36,8 +36,8 @@ class BenchOptions:
         growth: whether the growing logs are measured, too: ours alone.
         work: where logs and copies go and stay; None: a temporary directory that goes.
         limit: seconds after which a measure is ended.
-        spark, serve, replication: whether the pipeline on Spark, the daemon under load, or replication is measured,
-            too; alone, where it is the only job.
+        spark, serve, client, replication: whether the pipeline on Spark, the daemon under load, the client, or
+            replication is measured, too; alone, where it is the only job.
         quick: short loads.
     """
 
@@ -56,6 +56,7 @@ class BenchOptions:
     serve: bool = False
     replication: bool = False
     quick: bool = False
+    client: bool = False
 
     @property
     def wants_spark(self) -> bool:
@@ -68,6 +69,11 @@ class BenchOptions:
         return self.serve or served.NAME in self.jobs
 
     @property
+    def wants_client(self) -> bool:
+        """By the flag, or as a job."""
+        return self.client or clients.NAME in self.jobs
+
+    @property
     def wants_replication(self) -> bool:
         """By the flag, or as a job."""
         return self.replication or replicated.NAME in self.jobs
@@ -75,7 +81,7 @@ class BenchOptions:
     @property
     def apart(self) -> int:
         """Jobs that have their own workloads and are wanted."""
-        return self.wants_spark + self.wants_serve + self.wants_replication
+        return self.wants_spark + self.wants_serve + self.wants_client + self.wants_replication
 
     def checked(self) -> BenchOptions:
         """Self. Raises InvalidArgument: a name that there isn't, a size that is too small."""

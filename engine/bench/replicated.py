@@ -8,6 +8,7 @@ A round of sends is a master on an empty store with or without a slave; the load
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import statistics
@@ -21,11 +22,13 @@ from engine.bench import brokers, served, stores
 from engine.bench.apache import Apache
 from engine.bench.brokers import APACHE, OURS, Running
 from engine.bench.workload import GIB, KIB, MIB, Workload
-from engine.errors import StorageError
+from engine.client.client import ClientConfig, ClusterClient
+from engine.client.messages import OutgoingMessage
+from engine.client.producer import ProducerSettings
+from engine.client.sending import SendStatus
+from engine.errors import NoRoute, PeerLost, RefusedByBroker, StorageError
 from engine.format import names
 from engine.format.record import BLANK_SIZE, MAGIC_SIZE, POSITION_MAGIC
-from engine.wire.codes import RequestCode, ResponseCode
-from engine.wire.command import RemotingCommand
 
 NAME = "replication"
 """As a job's name on the command line."""
@@ -33,6 +36,7 @@ LOG_SIZE = 512 * MIB
 THREADS = 8
 _LIMIT_S = 300.0
 _LOOK_S = 0.002
+_ANSWER_S = 10.0
 
 REPLICATE = "rstore replicate"
 COPIES = tuple((master, slave) for master in (APACHE, OURS) for slave in (APACHE, OURS, REPLICATE))
@@ -201,7 +205,7 @@ class Bench:
             if slave != NONE:
                 where = copies.enter_context(self._place("slave"))
                 copies.enter_context(self._slave(slave, where, running))
-                _send_until_copied(running.address, load.topic, where / "store")
+                asyncio.run(_send_until_copied(running.names, load.topic, where / "store"))
             return served.measure_one(load, self.peer, running, place, quick=self.quick)
 
     # --- brokers ----------------------------------------------------------------------------------------------------
@@ -248,20 +252,18 @@ def _copy_sparse(source: Path, target: Path) -> None:
     stores.cp("-a", "--sparse=always", source, target)
 
 
-def _send_until_copied(address: str, topic: str, store: Path) -> None:
-    """Send until a message is answered with SUCCESS and a slave has begun its log. Raises StorageError."""
+async def _send_until_copied(name_server: str, topic: str, store: Path) -> None:
+    """Send until a message is answered with SEND_OK and a slave has begun its log. Raises StorageError."""
     file = store / names.COMMITLOG / names.segment_name(0)
-    fields = {
-        "a": "bench", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": str(int(time.time() * 1000)),
-        "h": "0", "i": "", "j": "0", "k": "false", "m": "false",
-    }  # fmt: skip
     until = time.monotonic() + _LIMIT_S
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError):
-            answer = brokers.ask(address, RemotingCommand(RequestCode.SEND_MESSAGE_V2, 1, ext=fields, body=b"x"), 10)
-            if answer is not None and answer.code == ResponseCode.SUCCESS and file.exists():
-                with file.open("rb") as log:
-                    if any(log.read(BLANK_SIZE)[POSITION_MAGIC:]):
-                        return
-        time.sleep(0.2)
+    async with ClusterClient(ClientConfig((name_server,))) as client:
+        producer = client.producer("bench", ProducerSettings(timeout_s=_ANSWER_S, retries=0))
+        while time.monotonic() < until:
+            with contextlib.suppress(NoRoute, PeerLost, RefusedByBroker):
+                result = await producer.send(OutgoingMessage(topic, b"x"))
+                if result.status is SendStatus.SEND_OK and file.exists():
+                    with file.open("rb") as log:
+                        if any(log.read(BLANK_SIZE)[POSITION_MAGIC:]):
+                            return
+            await asyncio.sleep(0.2)
     raise StorageError("no slave connected", path=store)

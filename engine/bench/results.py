@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.bench.clients import ClientResults
 from engine.bench.jobs import BY_NAME, FLOORS, GROWN, LIMITS, Against, Floor
 from engine.bench.measure import Measurement
 from engine.bench.replicated import ReplicationResults
@@ -76,7 +77,7 @@ class Results:
         profiles: text of a profile, by job and workload, of each floor that was missed.
         spark: the pipeline's jobs on Spark and by the engine alone; `spark_starts`: seconds until Spark was there, by
             cores.
-        served: the daemon under load.
+        served: the daemon under load. clients: our client beside Java's.
         replicated: copies of logs, and sends to masters with slaves.
     """
 
@@ -90,6 +91,7 @@ class Results:
     spark: list[SparkMeasure] = field(default_factory=list)
     spark_starts: dict[int, float] = field(default_factory=dict)
     served: ServedResults = field(default_factory=ServedResults)
+    clients: ClientResults = field(default_factory=ClientResults)
     replicated: ReplicationResults = field(default_factory=ReplicationResults)
 
     def add(self, place: JobPlace, side: Side, sample: Measurement) -> None:
@@ -223,6 +225,7 @@ class Results:
             "spark": [measure.to_json() for measure in self.spark],
             "sparkStartSeconds": {str(cores): seconds for cores, seconds in self.spark_starts.items()},
             "serve": self.served.to_json(),
+            "client": self.clients.to_json(),
             "replication": self.replicated.to_json(),
             "failures": self.failures,
             "ended": self.ended,

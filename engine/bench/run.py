@@ -7,11 +7,11 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from engine.bench import apache, replicated, served, spark, stores
+from engine.bench import apache, clients, replicated, served, spark, stores
 from engine.bench.child import MAKE
 from engine.bench.jobs import JOBS, Against, Job, Size
 from engine.bench.machine import machine
@@ -37,7 +37,14 @@ _COPIES = 2
 """The same for copies of queues and index, what a rebuild makes beside them, and what is put."""
 _OURS = "RSTORE_"
 
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+
 Progress = Callable[[int, int, str], None]
+
+
+def as_installed(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a measured process: an installed rstore has its bytecode, and compiles no module again."""
+    return {name: value for name, value in environment.items() if name != _NO_BYTECODE}
 
 
 def run(wanted: BenchOptions, progress: Progress | None = None) -> Results:
@@ -111,6 +118,8 @@ class _Run:
             self._spark()
         if wanted.wants_serve:
             self._serve()
+        if wanted.wants_client:
+            self._client()
         if wanted.wants_replication:
             self._replication()
         return results
@@ -137,6 +146,19 @@ class _Run:
             )
         except StorageError as error:
             self.results.failures.append(f"rstore serve under load: {error}")
+        self.done += 1
+
+    def _client(self) -> None:
+        """Our client, beside Java's."""
+        wanted, peer = self.wanted, self._loader("the client")
+        if peer is None:
+            return
+        try:
+            self.results.clients = clients.measure_clients(
+                wanted.program, peer, self.work, wanted.rounds, self._told, quick=wanted.quick, apache=wanted.apache
+            )
+        except StorageError as error:
+            self.results.failures.append(f"the client: {error}")
         self.done += 1
 
     def _replication(self) -> None:
@@ -272,7 +294,7 @@ class _Run:
                     self.peer.command(job.apache, task, job.settings), answers=True, timeout=self.wanted.limit
                 )
             if side is Side.COMMAND:
-                env = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+                env = {name: value for name, value in as_installed(os.environ).items() if not name.startswith(_OURS)}
                 words = self._command(task, job)
                 sample = measure(words, answers=False, timeout=self.wanted.limit, env=env, exits=job.exits)
                 return replace(sample, messages=task.count)
@@ -305,7 +327,8 @@ class _Run:
         assert job.command is not None
         middle = task.messages // task.workload.queues // 2
         words = [word.format(topic=task.workload.topic(0), middle=middle) for word in job.command]
-        store = [] if job.name == "help" else ["--store", str(task.root)]
+        # the log of a measured store may have hard links: its copies are made by them
+        store = [] if job.name == "help" else ["--store", str(task.root), "--follow-links"]
         return [*self.wanted.program, *store, *words]
 
     def _child(
@@ -323,7 +346,7 @@ class _Run:
         command = [sys.executable, "-m", *words]
         place = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join([place, *filter(None, [os.environ.get("PYTHONPATH")])])
-        env = {**os.environ, "PYTHONPATH": path}
+        env = {**as_installed(os.environ), "PYTHONPATH": path}
         return measure(command, answers=True, timeout=self.wanted.limit if limit is None else limit, env=env)
 
     # --- what was missed --------------------------------------------------------------------------------------------

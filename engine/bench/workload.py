@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,14 +91,15 @@ class Workload:
         return _SMALL_SLOTS, _SMALL_ENTRIES
 
     def config(self, root: Path) -> StoreConfig:
-        """The settings of its store at `root`."""
+        """The settings of its store at `root`, whose log may be another store's by hard links (stores.py)."""
         slots, entries = self.index_sizes
-        return StoreConfig().with_changes(
+        config = StoreConfig().with_changes(
             store_path_root_dir=root,
             mapped_file_size_commit_log=self.segment,
             max_hash_slot_num=slots,
             max_index_num=entries,
         )
+        return replace(config, follow_links=True)
 
     def topic(self, queue: int) -> str:
         """The topic of the `queue`-th queue."""

@@ -27,24 +27,29 @@ from engine.broker.handlers.reply import ReplyHandler
 from engine.broker.handlers.route import RouteHandler
 from engine.broker.handlers.send import SendHandler
 from engine.broker.names.route_table import RouteTable
+from engine.broker.net.connection import Connection
 from engine.broker.put.events import EventWriter
 from engine.broker.put.flow import FlowControl
 from engine.broker.put.putter import Putter, QueueTurns
 from engine.broker.put.schedule import ScheduleService
 from engine.broker.put.transactions import Transactions
+from engine.broker.requests.dispatched import AfterDispatch
 from engine.broker.requests.later import Later
 from engine.broker.requests.table import BrokerHandlers, NameHandlers
 from engine.broker.settings.current_settings import CurrentSettings
 from engine.broker.settings.live_config import LiveConfig
+from engine.broker.settings.name_config import NameConfig
 from engine.broker.tables.config_file import ConfigFile
 from engine.broker.tables.config_history import ConfigHistory
-from engine.broker.tables.consumer_filters import ConsumerFilters
+from engine.broker.tables.consumer_filters import ConsumerFilters, SqlFilters
 from engine.broker.tables.groups import GroupTable
 from engine.broker.tables.kv import KvConfig
 from engine.broker.tables.locks import QueueLocks
 from engine.broker.tables.members import ConsumerGroup, Members
 from engine.broker.tables.offsets import ConsumerOffsets
 from engine.broker.tables.topics import TopicTable
+from engine.broker.tables.unwritten import Unwritten
+from engine.broker.turns import TURN_S
 from engine.broker.watch.live import Watched
 from engine.broker.watch.runtime import RuntimeInfo
 from engine.broker.watch.stats import Stats
@@ -52,10 +57,11 @@ from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from engine.broker.net.switchboard import Switchboard
     from engine.broker.settings.broker_settings import BrokerSettings
+    from engine.broker.turns import Turns
     from engine.store import MessageStore
 
 
@@ -64,6 +70,7 @@ class Broker:
 
     Attributes:
         current: the settings.
+        turns: of the loop.
         address: `ip:port` that clients get.
         store_host: of the messages that are put.
     """
@@ -74,9 +81,11 @@ class Broker:
         store: MessageStore,
         loop: asyncio.AbstractEventLoop,
         port: int,
+        turns: Turns,
         log: logging.Logger | None = None,
     ) -> None:
-        log = log or logging.getLogger("rstore.serve")
+        self._log = log = log or logging.getLogger("rstore.serve")
+        self.turns = turns
         self.current = current = CurrentSettings(settings)
         current.when_changed(self._settings_changed)
         self.store = store
@@ -92,19 +101,24 @@ class Broker:
     def _make_tables(self, settings: BrokerSettings, loop: asyncio.AbstractEventLoop) -> None:
         disk, root, now = self.store.disk, os.fspath(self.store.config.store_path_root_dir), self._now
         self.history = ConfigHistory(disk, root)
+        self.unwritten = Unwritten(disk)
 
         def file(name: str) -> ConfigFile:
-            return ConfigFile(disk, root, name, self.history)
+            return ConfigFile(disk, root, name, self.history, self.unwritten)
 
         self._delays = file(metadata.DELAYS)
         self.topics = TopicTable(settings, file(metadata.TOPICS), loop, now)
         self.groups = GroupTable(file(metadata.GROUPS), loop, now, auto_create=settings.auto_create_group)
         self.offsets = ConsumerOffsets(file(metadata.OFFSETS))
-        self.filters = ConsumerFilters(file("consumerFilter.json"), now, settings.filter_data_ms)
+        self.sql_filters = SqlFilters()
+        self.filters = ConsumerFilters(
+            file("consumerFilter.json"), now, settings.filter_data_ms, self.sql_filters, settings.consumer_filters
+        )
         self.members = Members(now, self._members_changed)
         self.locks = QueueLocks(now)
         self.names = RouteTable(now)
-        self.kv = KvConfig(ConfigFile(disk, root, "kvConfig.json"))
+        self._kv_file = ConfigFile(disk, root, "kvConfig.json", unwritten=self.unwritten)
+        self.kv = KvConfig(self._kv_file, loop)
 
     def _make_services(self, settings: BrokerSettings, loop: asyncio.AbstractEventLoop, log: logging.Logger) -> None:
         store, now = self.store, self._now
@@ -124,20 +138,24 @@ class Broker:
             after_this=self.flow.after_this,
             loop=loop,
             log=log,
+            slaves=self._registered_slaves,
         )
         self.transactions = Transactions(
             store=store, putter=self.putter, topics=self.topics, offsets=self.offsets, members=self.members,
-            stats=self.stats, settings=self.current, role=self.role, store_host=self.store_host, now_ms=now,
+            stats=self.stats, settings=self.current, role=self.role, store_host=self.store_host,
+            turns=self.turns, now_ms=now,
         )  # fmt: skip
-        self.later = Later(loop)
+        self.later = Later(loop, self.turns)
+        self._after_dispatch = AfterDispatch(store, self.later, loop)
         self.config = LiveConfig(
-            store=store, settings=self.current, role=self.role, now_ms=now, file=settings.config_file, log=log
-        )
+            store=store, settings=self.current, role=self.role, later=self.later, now_ms=now,
+            file=settings.config_file, log=log,
+        )  # fmt: skip
         events = EventWriter(self.putter, self.stats, settings.broker_name, self.store_host, now)
         self.pulls = PullHandler(
             store=store, topics=self.topics, groups=self.groups, offsets=self.offsets, members=self.members,
             consumer_filters=self.filters, stats=self.stats, settings=self.current, role=self.role, loop=loop,
-            events=events,
+            events=events, after_dispatch=self._after_dispatch, sql_filters=self.sql_filters, later=self.later,
         )  # fmt: skip
 
     def load(self) -> None:
@@ -189,11 +207,12 @@ class Broker:
             ),
             pull=self.pulls,
             members=MemberHandler(
-                members=members, groups=groups, topics=topics, filters=self.filters, settings=current, now_ms=now
+                members=members, groups=groups, topics=topics, filters=self.filters, sql_filters=self.sql_filters,
+                settings=current, later=self.later, now_ms=now,
             ),
-            offsets=OffsetHandler(store, offsets),
+            offsets=OffsetHandler(store, offsets, groups, topics),
             locks=LockHandler(self.locks),
-            query=QueryHandler(store),
+            query=QueryHandler(store, self._after_dispatch),
             transactions=self.transactions,
             broker_admin=BrokerAdmin(
                 store=store, stats=stats, config=self.config, later=self.later, runtime_info=runtime
@@ -202,10 +221,12 @@ class Broker:
                 store=store, topics=topics, offsets=offsets, members=members, stats=stats, settings=current,
                 later=self.later, role=self.role,
             ),
-            group_admin=GroupAdmin(groups=groups, offsets=offsets, members=members, stats=stats, role=self.role),
+            group_admin=GroupAdmin(
+                groups=groups, offsets=offsets, members=members, stats=stats, role=self.role, later=self.later
+            ),
             offset_admin=OffsetAdmin(
                 store=store, topics=topics, groups=groups, offsets=offsets, members=members, stats=stats,
-                schedule=self.schedule, settings=current, address=self.address, now_ms=now,
+                schedule=self.schedule, settings=current, later=self.later, address=self.address, now_ms=now,
             ),
             client_admin=ClientAdmin(
                 store=store, topics=topics, offsets=offsets, members=members, settings=current, later=self.later
@@ -219,17 +240,34 @@ class Broker:
         """Of the name service's port."""
         route = RouteHandler(
             names=self.names, topics=self.topics, kv=self.kv, role=self.role, settings=self.current,
-            address=self.address,
+            later=self.later, address=self.address,
         )  # fmt: skip
-        return NameHandlers(route, NameAdmin(self.current))
+        return NameHandlers(route, NameAdmin(NameConfig(self.current, self._kv_file.path, self._log)))
 
     def watched(self, boards: Sequence[Switchboard]) -> Watched:
         """What is looked at. `boards`: of all listeners."""
         return Watched(
             store=self.store, stats=self.stats, topics=self.topics, offsets=self.offsets, members=self.members,
             flow=self.flow, role=self.role, schedule=self.schedule, transactions=self.transactions, pulls=self.pulls,
-            boards=boards, address=self.address, started_ms=self.started_ms, now_ms=self._now,
+            boards=boards, turns=self.turns, address=self.address, started_ms=self.started_ms, now_ms=self._now,
         )  # fmt: skip
+
+    def lost(self, connection: Connection) -> None:
+        """A client's connection has closed: it waits for nothing, and is no member any more, in turns of the loop."""
+        self.pulls.lost(connection)
+        self._leave(self.members.leaving(connection))
+
+    def _leave(self, steps: Iterator[None]) -> None:
+        began = self.turns.clock()
+        for _ in steps:
+            if self.turns.clock() - began >= TURN_S:
+                self.turns.next(lambda: self._leave(steps))
+                return
+
+    def _registered_slaves(self) -> frozenset[str]:
+        """Addresses that slaves of our name have registered from, at our own name server."""
+        owners = self.names.slaves_of(self.settings.broker_name)
+        return frozenset(owner.ip for owner in owners if isinstance(owner, Connection))
 
     # --- what changes -----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""The line of the daemon's log that says what its start recovered; none where the store was closed cleanly."""
+"""Lines of the daemon's log that say what its start recovered, none where the store was closed cleanly, and which
+sizes of new files nothing tells."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import functools
 import time
 from typing import TYPE_CHECKING
 
+from engine.inspect.store.guessed_sizes import of_puts
 from engine.repair.recover.opening import recover_for_open
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ def recovering(log: logging.Logger) -> Callable[[Disk, StoreConfig], tuple[Store
 
 
 def _tell(log: logging.Logger, began: float, plan: RecoverPlan, salvage: str | None) -> None:
+    for problem in of_puts(plan.files):
+        log.warning(problem)
     end = plan.log.end
     if not plan.files.abort and not plan.changed:
         return

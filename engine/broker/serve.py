@@ -27,10 +27,12 @@ from engine.broker.names.name_servers import NameServers
 from engine.broker.net import ports
 from engine.broker.net.ports import Listening
 from engine.broker.net.switchboard import ConnectionRegistry, Switchboard, listen
+from engine.broker.permitted import Permitted
 from engine.broker.put import schedule
 from engine.broker.recovered import recovering
-from engine.broker.requests.table import ACL, BROKER, NAMES
+from engine.broker.requests.table import BROKER, NAMES
 from engine.broker.tables import consumer_filters
+from engine.broker.turns import Turns
 from engine.broker.watch import health, stats
 from engine.broker.watch.http import Operations
 from engine.broker.watch.live import Live
@@ -38,11 +40,10 @@ from engine.config import BrokerRole, delay_levels
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
-from engine.inspect.store.guessed_sizes import of_puts
-from engine.inspect.store.survey import survey
 from engine.store import MessageStore
 
 if TYPE_CHECKING:
+    from engine.broker.acl.files import AclFiles
     from engine.broker.ha.role import Role
     from engine.broker.net.connection import Connection
     from engine.broker.net.switchboard import Listener
@@ -104,12 +105,10 @@ async def _serve(
     room = max(FEWEST, _descriptors() - FOR_THE_STORE)
     settings = replace(settings, connections=min(settings.connections, room))
     before = topics_with_queues(Disk(), config)
-    access = AccessSettings.of(settings, log)
+    is_slave = config.broker_role is BrokerRole.SLAVE
+    access = AccessSettings.of(settings, log, is_slave=is_slave)
     if holder_of(Disk(), os.fspath(config.store_path_root_dir)) is None:  # else opening it tells who has it
-        ports.demand_free(settings, is_slave=config.broker_role is BrokerRole.SLAVE)
-    with contextlib.suppress(RStoreError):  # what is wrong with the store, opening it tells
-        for problem in of_puts(survey(Disk(), config)):
-            log.warning(problem)
+        ports.demand_free(settings, is_slave=is_slave)
     store = MessageStore.open(config, recover=recovering(log), cleaning=True)
     try:
         async with Daemon(settings, store, loop, log, access, before) as daemon:
@@ -169,6 +168,7 @@ class Daemon:
         self._role: Role | None = None
         self._operations: Operations | None = None
         self._not_held = 0
+        self._turns = Turns(loop, log)
         self.listening = Listening("", None)
 
     @property
@@ -198,78 +198,75 @@ class Daemon:
                 raise
             raise StorageError(f"cannot listen: {error.strerror or error}") from None
         self._start_timers()
-        self._broker.role.start(self._name_servers)
+        access = self._access
+        self._broker.role.start(
+            self._name_servers, access.ha_context if access else None, access.reader if access else None
+        )
         if self._name_servers is not None:
             self._broker.topics.changed = self._name_servers.changed
             await self._name_servers.start()
-        if settings.is_open_to_all:
-            self._log.warning(
-                f"listening on {settings.listen_host} without ACL or enforced TLS: any client may read and write"
-            )
-        unreachable = ports.unreachable(settings, self.listening.broker)
-        if unreachable is not None:
-            self._log.warning(unreachable)
+        if settings.open_to_all is not None:
+            self._log.warning(f"listening on {settings.listen_host} {settings.open_to_all}")
+        for what in (ports.unreachable(settings, self.listening.broker), self._broker.role.open_to_all):
+            if what is not None:
+                self._log.warning(what)
         self._health.ready = True
         return self
 
     async def _listen(self) -> None:
         """Open the ports, and have them answered. Raises OSError, RStoreError."""
         settings, loop = self._settings, self._loop
-        access = self._access = self._access or AccessSettings.of(settings, self._log)
+        is_slave = self._store.config.broker_role is BrokerRole.SLAVE
+        access = self._access = self._access or AccessSettings.of(settings, self._log, is_slave=is_slave)
         # The port is known before anything is answered: it is part of the storeHost of every message.
-        registry = ConnectionRegistry()
-        board = Switchboard(settings, {}, lambda _: None, self._log, registry=registry)
+        registry, turns = ConnectionRegistry(), self._turns
+        board = Switchboard(settings, {}, lambda _: None, self._log, turns, registry=registry)
         with ports.binding(settings.listen_host, settings.listen_port, ports.BROKER):
             server = await listen(board, settings, loop, settings.listen_port, access.context, self._log)
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
-        broker = self._broker = Broker(settings, self._store, loop, port, self._log)
+        broker = self._broker = Broker(settings, self._store, loop, port, turns, self._log)
         broker.load()
         if self._topics_before is not None:
             for queue in remove_revived(self._store, broker.topics, self._topics_before):
                 self._log.info("queue of a deleted topic deleted again", extra={"queue": str(queue)})
-        pulls = broker.pulls
-        handlers = BROKER.bind(broker.handlers())
-        if access.acl is not None:
-            from engine.broker.acl.guard import Guard
-            from engine.broker.handlers.acl import AclHandler
-
-            handler = AclHandler(files=access.acl, address=broker.address, settings=broker.current)
-            handlers = Guard(access.acl, self._log).guarded(handlers | ACL.bind(handler))
-
-        def lost(connection: Connection) -> None:
-            pulls.lost(connection)
-            broker.members.closed(connection)
-
+        permitted = Permitted(access.acl, broker.current, self._store, broker.address, self._log, broker.later)
+        handlers = permitted.broker(BROKER.bind(broker.handlers()))
+        lost = broker.lost
         role = self._role = broker.role
-        ha = role.listen(settings.listen_host, port + ports.HA_ABOVE, exactly=bool(settings.listen_port))
+        ha_host, tls = ports.ha_host(settings), access.ha_context
+        ha = role.listen(ha_host, port + ports.HA_ABOVE, exactly=bool(settings.listen_port), tls=tls)
+        role.open_to_all = None if is_slave else ports.ha_open_to_all(settings)
         board.serve(handlers, lost)
         self._boards.append(board)
         if access.name_servers:
             self._name_servers = NameServers(
                 access.name_servers, topics=broker.topics, settings=broker.current, address=broker.address, role=role,
-                tls=access.client_context, log=self._log,
+                tls=access.client_context, log=self._log, signer=access.signer,
             )  # fmt: skip
         if settings.listen_port:
-            vip_board = Switchboard(settings, BROKER.on_vip(handlers), lost, self._log, "vip", registry)
+            vip_board = Switchboard(settings, BROKER.on_vip(handlers), lost, self._log, turns, "vip", registry)
             await self._add(vip_board, port - ports.VIP_BELOW, ports.VIP)
         names = None
         if settings.name_service_port is not None:
-            handlers = NAMES.bind(broker.name_handlers())
-            name_board = Switchboard(settings, handlers, self._name_client_lost, self._log, "names", registry)
+            handlers = permitted.names(NAMES.bind(broker.name_handlers()))
+            name_board = Switchboard(settings, handlers, self._name_client_lost, self._log, turns, "names", registry)
             names = await self._add(name_board, settings.name_service_port, ports.NAMES)
-        self._health = health.Health(self._store, self._log, lambda: role.divergence)
+        self._health = health.Health(self._store, self._log, lambda: role.divergence, broker.unwritten.errors)
         live = Live(broker.watched(self._boards))
-        operations = Operations(live, self._health, [broker.offsets, broker.schedule], self._log)
+        own = () if names is None else (f"{settings.broker_ip1}:{names}",)
+        tables: list[KeptTable] = [broker.offsets, broker.schedule]
+        operations = Operations(live, self._health, tables, self._log, own or tuple(access.name_servers))
         self._operations = operations
         with ports.binding(settings.listen_host, settings.metrics_port or 0, ports.METRICS):
             metrics = await operations.start(settings.listen_host, settings.metrics_port)
         self.listening = Listening(
             broker.address,
-            None if names is None else f"{settings.broker_ip1}:{names}",
+            own[0] if own else None,
             None if metrics is None else ports.joined(settings.listen_host, metrics),
             ha,
             settings.listen_host,
+            ha_host,
         )
 
     def _start_timers(self) -> None:
@@ -297,7 +294,7 @@ class Daemon:
                 every(lambda: broker.settings.transaction_check_interval_ms / 1000, broker.transactions.check),
             ]
         if self._access is not None and self._access.acl is not None:
-            work.append(every(lambda: _WATCH_S, self._access.acl.look))
+            work.append(self._watch(self._access.acl))
         self._timers = [loop.create_task(one) for one in work]
 
     def _name_client_lost(self, connection: Connection) -> None:
@@ -317,6 +314,7 @@ class Daemon:
         for board in self._boards:
             for connection in board.connections:
                 connection.park()
+                connection.leave()
         await self._finish_puts()
         self._broker.pulls.close()
         for board in self._boards:
@@ -326,7 +324,7 @@ class Daemon:
         await self._end_services()
         broker = self._broker
         failures: list[RStoreError] = []
-        for table in (broker.offsets, broker.schedule, broker.filters, broker.topics, broker.groups):
+        for table in (broker.offsets, broker.schedule, broker.filters, broker.topics, broker.groups, broker.kv):
             try:
                 table.finish()
             except RStoreError as error:
@@ -367,10 +365,12 @@ class Daemon:
     async def _every(self, seconds: Callable[[], float], work: Callable[[], object]) -> None:
         while True:
             await asyncio.sleep(seconds())
+            began = self._turns.clock()
             try:
                 work()
             except Exception:  # noqa: BLE001 - whatever it is, the others continue
                 self._log.exception("timer callback failed; continuing")
+            self._turns.note(work.__qualname__, began)
 
     async def _keep(self, seconds: Callable[[], float], table: KeptTable) -> None:
         """Write a table now and then, beside the loop: a disk takes its time."""
@@ -382,6 +382,15 @@ class Daemon:
                     await self._loop.run_in_executor(None, table.write, changes)
                 except RStoreError as error:
                     self._log.error("table write failed; will retry", extra={"why": str(error)})
+
+    async def _watch(self, acl: AclFiles) -> None:
+        """Look at the files of the ACL now and then, beside the loop."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            try:
+                await self._loop.run_in_executor(None, acl.look)
+            except Exception:  # noqa: BLE001 - whatever it is, they are looked at again
+                self._log.exception("timer callback failed; continuing")
 
     def _scan(self) -> None:
         not_held, self._not_held = self._broker.pulls.not_held - self._not_held, self._broker.pulls.not_held

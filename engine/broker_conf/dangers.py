@@ -12,6 +12,7 @@ from engine.broker_conf.disk_levels import CLEAN_FORCIBLY, WARNING_LEVEL
 from engine.broker_conf.facts import VALUE_ALONE, Danger, Facts
 from engine.broker_conf.in_force import BROKER, STORE, InForce
 from engine.broker_conf.paths import path_dangers
+from engine.broker_conf.replication import replication_dangers
 from engine.broker_conf.start_rules import is_address, start_dangers
 from engine.broker_conf.values import ValueKind, read_value, shown
 from engine.format.numbers import INT_MAX
@@ -152,6 +153,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Danger]], ...] = (
     _role,
     _durability,
     _addresses,
+    replication_dangers,
     path_dangers,
     _sizes,
     _permission,

@@ -15,16 +15,18 @@ VALUE_ALONE = "write no comment and no blank after the value"
 
 @dataclass(frozen=True, slots=True)
 class Danger:
-    """`keys`: that make it, together. `stops`: a broker does not start with it."""
+    """`keys`: that make it, together. `stops`: a broker does not start with it. `note`: the file is as it should be."""
 
     keys: tuple[str, ...]
     what: str
     hint: str
     stops: bool = False
+    note: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """One line of "dangers"."""
-        return {"keys": list(self.keys), "what": self.what, "hint": self.hint, "starts": not self.stops}
+        starts = not self.stops
+        return {"keys": list(self.keys), "what": self.what, "hint": self.hint, "starts": starts, "note": self.note}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ import math
 import os
 from collections.abc import Mapping
 
+from engine.broker_conf.all_keys import all_keys
 from engine.broker_conf.disk_levels import max_used
-from engine.broker_conf.keys import BY_PROCESSORS, Key, all_keys
+from engine.broker_conf.keys import BY_PROCESSORS, Key
 from engine.broker_conf.values import Value, read_value
 from engine.format.numbers import INT_MAX, INT_MIN
 from engine.format.queue_unit import UNIT_SIZE

@@ -1,4 +1,4 @@
-"""Every key that a 4.9.8 broker reads from its file: whose it is, its type, its default, what it means.
+"""What a key of a 4.9.8 broker's file is: whose, its type, its default, what it means. `all_keys` has all of them.
 
 A broker hands the same file to four objects; a key that two of them have is set in both. The names are those of the
 setters, not of the fields: `enableBatchPush`, where `mqadmin getBrokerConfig` shows `isEnableBatchPush`.
@@ -9,7 +9,6 @@ rocketmq-all-4.9.8. A test of tests/compat holds the tables against the classes 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -70,19 +69,3 @@ def keys_of(owner: str, rows: Iterable[Row]) -> tuple[Key, ...]:
 
 def _machine(name: str) -> str:
     return BY_PROCESSORS[name][0] if name in BY_PROCESSORS else _BY_MACHINE.get(name, "")
-
-
-@functools.cache
-def all_keys() -> Mapping[str, tuple[Key, ...]]:
-    """By name; the broker's own come first, then the server's, the client's and the store's, as they are set."""
-    from engine.broker_conf import broker_keys, network_keys, store_keys
-
-    keys: dict[str, tuple[Key, ...]] = {}
-    for key in (*broker_keys.KEYS, *network_keys.SERVER_KEYS, *network_keys.CLIENT_KEYS, *store_keys.KEYS):
-        keys[key.name] = (*keys.get(key.name, ()), key)
-    return keys
-
-
-def is_default(name: str, value: Value) -> bool:
-    """Whether the key's default is this value."""
-    return any(key.default == value for key in all_keys()[name])

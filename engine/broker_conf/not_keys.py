@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from engine.broker_conf.keys import all_keys
+from engine.broker_conf.all_keys import all_keys
 
 _RENAMED = "the name up to 4.5: {} is read"
 _5X = "a key of 5.x"
+_RSTORE = "a setting of rstore serve, which a broker does not have"
 
 NOT_KEYS: Mapping[str, str] = {
     "mapedFileSizeCommitLog": _RENAMED.format("mappedFileSizeCommitLog"),
@@ -22,6 +23,14 @@ NOT_KEYS: Mapping[str, str] = {
     "checkTransactionMessageEnable": "no longer a setting: transactions are always checked",
     "isEnableBatchPush": "shown under this name, and read as enableBatchPush",
     "brokerConfigPath": "set by the broker itself, from -c",
+    **dict.fromkeys(
+        (
+            *("aclStrict", "namesAllow", "adminAllow", "maxAutoCreatedTopics", "maxGroupsPerClient"),
+            *("maxSubscriptionsPerHeartbeat", "maxFiltersPerGroup", "maxConsumerFilters", "maxTopicsPerRegistration"),
+            *("haTls", "haAllow", "haListen"),
+        ),
+        _RSTORE,
+    ),
     **dict.fromkeys(
         (
             *("storeType", "enableControllerMode", "controllerAddr", "timerWheelEnable", "enablePopBufferMerge"),

@@ -40,7 +40,8 @@ def path_dangers(facts: Facts) -> Iterator[Danger]:
     if _SEPARATOR in log:
         yield from _several(facts, log)
         return
-    yield from _single(facts, _LOG, log, _EMPTY_LOG)
+    if _LOG in facts.written:
+        yield from _single(facts, _LOG, log, _EMPTY_LOG)
     if "\0" in log:
         yield Danger((_LOG,), f"{_LOG} contains a NUL character: {_NO_PUTS}", _NO_NUL)
     if read_only_directories(facts.text(STORE, _READ_ONLY)):
@@ -59,6 +60,8 @@ def _single(facts: Facts, key: str, path: str, outcome: str) -> Iterator[Danger]
     elif key in facts.misread:
         what = f"{key} = {shown(path)}: {outcome}, as the text after the path is part of its name"
         yield Danger((key,), what, f"set {key} to the path; {VALUE_ALONE}")
+    elif not path.startswith("/"):
+        yield _relative(key, path)
 
 
 def _several(facts: Facts, log: str) -> Iterator[Danger]:
@@ -77,6 +80,9 @@ def _several(facts: Facts, log: str) -> Iterator[Danger]:
     for key, paths in ((_LOG, directories), (_READ_ONLY, read_only)):
         wrong = next((path for path in paths if path and _meant(path) != path), None)
         if wrong is None:
+            relative = next((path for path in paths if path and not path.startswith("/")), None)
+            if relative is not None:
+                yield _relative(key, relative)
             continue
         if as_meant(wrong) != wrong:
             yield _foreign(key, wrong)
@@ -84,6 +90,15 @@ def _several(facts: Facts, log: str) -> Iterator[Danger]:
         outcome = "does not load the segments there" + ("" if key == _READ_ONLY else ", and makes new ones elsewhere")
         what = f"{key}: {shown(wrong)} is not the directory {shown(_meant(wrong))}: the broker {outcome}"
         yield Danger((key,), what, "write paths separated by commas, without blanks and comments")
+
+
+def _relative(key: str, path: str) -> Danger:
+    """Source: java.util.Properties, MixAll#properties2Object: neither quotes nor variables mean anything to them."""
+    what = (
+        f"{key}: {shown(path)} does not begin with /: the broker makes its files below the directory that it is "
+        "started in, and takes quotes, ~ and variables as parts of the name"
+    )
+    return Danger((key,), what, f"set {key} to a path that begins with /, without quotes")
 
 
 def _foreign(key: str, path: str) -> Danger:

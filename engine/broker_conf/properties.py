@@ -18,6 +18,12 @@ _NOTHING = re.compile(r"[ \t\f]*(?:[#!].*)?\s*", re.DOTALL)
 _HALF = re.compile("[\ud800-\udfff]")
 _GOES_ON = re.compile(r"(?<!\\)(?:\\\\)*\\[\r\n]*\Z")
 
+LONGEST = 1 << 20
+"""Characters of a configuration, at most: all keys of a broker with their values take 12 KiB."""
+MOST_LINES = 100
+"""Lines of one value (each but the last ends with a backslash), at most: reading takes the square of their number."""
+TRIMMED = "keep the settings that a broker has; the rest of the file is no configuration"
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -49,13 +55,23 @@ def read_properties(data: bytes) -> Properties:
     """The lines of a broker's file.
 
     Raises:
+        InvalidArgument: as `demand_bounded` and `lines_of`.
+    """
+    demand_bounded(text := data.decode(ENCODING))
+    return lines_of(text)
+
+
+def lines_of(text: str) -> Properties:
+    """The lines of a broker's file that is bounded.
+
+    Raises:
         InvalidArgument: an invalid \\u escape; a broker does not start with it.
     """
     import javaproperties
 
     lines, number = [], 1
     try:
-        for element in javaproperties.parse(_without_lone_backslashes(data.decode(ENCODING))):
+        for element in javaproperties.parse(_without_lone_backslashes(text)):
             if isinstance(element, javaproperties.KeyValue):
                 lines.append(Line(number, _writable(element.key), _writable(element.value)))
             source = element.source
@@ -66,6 +82,32 @@ def read_properties(data: bytes) -> Properties:
             hint="write a backslash twice where it is meant as one",
         ) from None
     return Properties(tuple(lines))
+
+
+def read_strictly(text: str) -> dict[str, str]:
+    """Keys and values of a text that is not a broker's file: settings of our own, of TLS, of an admin's request.
+
+    Raises:
+        InvalidArgument: an invalid \\u escape, or as `demand_bounded`.
+    """
+    import javaproperties
+
+    demand_bounded(text)
+    try:
+        return javaproperties.loads(text)
+    except ValueError as error:
+        raise InvalidArgument(f"not a properties file: {error}") from None
+
+
+def demand_bounded(text: str) -> None:
+    """Raise InvalidArgument for a configuration that nobody wrote by hand, and that would take hours to read."""
+    if len(text) > LONGEST:
+        raise InvalidArgument(f"the configuration has {len(text):,} characters, more than {LONGEST:,}", hint=TRIMMED)
+    of_value = 0
+    for number, line in enumerate(_NATURAL.findall(text), 1):
+        of_value = of_value + 1 if _GOES_ON.search(line) else 0
+        if of_value > MOST_LINES:
+            raise InvalidArgument(f"line {number}: a value of more than {MOST_LINES} lines", hint=TRIMMED)
 
 
 def _writable(text: str) -> str:

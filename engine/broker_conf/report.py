@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.broker_conf import in_force
+from engine.broker_conf.all_keys import all_keys
 from engine.broker_conf.dangers import dangers_of
 from engine.broker_conf.facts import Danger
-from engine.broker_conf.keys import Key, all_keys
+from engine.broker_conf.keys import Key
 from engine.broker_conf.not_keys import STARTUP_KEYS, nearest, why_not
-from engine.broker_conf.properties import Line, read_properties
-from engine.broker_conf.values import COMMENT, Value, ValueKind, as_meant, as_text, read_value, shown
+from engine.broker_conf.properties import Line, demand_bounded, lines_of
+from engine.broker_conf.values import COMMENT, ENCODING, Value, ValueKind, as_meant, as_text, read_value, shown
 from engine.errors import InvalidArgument
 
 _BOM = "\xef\xbb\xbf"
@@ -118,9 +119,10 @@ class Report:
 
 
 def read_conf(data: bytes) -> Report:
-    """What a broker makes of a file with these bytes."""
+    """What a broker makes of a file with these bytes. Raises InvalidArgument as `demand_bounded`."""
+    demand_bounded(text := data.decode(ENCODING))
     try:
-        properties = read_properties(data)
+        properties = lines_of(text)
     except InvalidArgument as error:
         return Report((), (Danger((), error.message, error.hint or "", stops=True),), {})
     read = in_force.of_file(properties.values)
@@ -182,6 +184,10 @@ _OVERRULED = {
 }
 
 
+_NOT_TAKEN = {"transientStorePoolEnable": "has no effect with SYNC_FLUSH or on a SLAVE"}
+"""Why a value that a broker reads is not the one in force."""
+
+
 def _misread(key: Key, text: str, value: Value) -> str:
     """Why the value is not what the line says; "": it is."""
     try:
@@ -193,7 +199,7 @@ def _misread(key: Key, text: str, value: Value) -> str:
     if key.kind is ValueKind.STRING:
         return _odd_text(text, escapes=key.name not in _NO_FREE_TEXT)
     if taken != value:
-        return f"{as_text(taken)} is invalid"
+        return f"{as_text(taken)} {_NOT_TAKEN.get(key.name, 'is invalid')}"
     return ""
 
 

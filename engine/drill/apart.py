@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from engine.config import STORE_SIZES
 from engine.drill.child import ChildTask, settings_text
-from engine.drill.files import copy_tree, data_bytes, demand_space, fingerprint, remove_tree, snapshot
+from engine.drill.files import copy_tree, data_bytes, demand_own, demand_space, fingerprint, remove_tree, snapshot
 from engine.drill.result import CARRIED_OUT, DrillReport, DrillResult, Failure, Original
 from engine.drill.scene import moved
 from engine.errors import InvalidArgument, StoreLocked
@@ -85,6 +85,7 @@ def run_drills(
     Raises:
         InvalidArgument: the store's log lies outside of its directory, or the scratch directory inside.
         StoreLocked: a live process has it. NotAStore, CannotRepair: there is none to copy.
+        OutsideStore: a link below the store leads somewhere.
         DiskFull: no room for copies. StorageError.
     """
     wanted = wanted or RunOptions()
@@ -125,6 +126,7 @@ class _Source:
     def copied(cls, disk: Disk, config: StoreConfig, scratch: str, jobs: int) -> _Source:
         """Copy it, once: the drills take their copies from that one."""
         files = survey(disk, config)
+        demand_own(disk, config)
         root = files.root
         for path in config.log_directories:
             if not Path(path).resolve().is_relative_to(Path(root).resolve()):

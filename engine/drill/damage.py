@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 from engine.drill.files import blocks
@@ -22,6 +21,7 @@ from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.log.state import NORMAL_FILES
+from engine.repair.trees import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def harm(scene: Scene, step: DamageStep) -> str:
         case "torn-write":
             return _torn_write(disk, scene)
         case "remove":
-            return _remove(scene, step.path or "")
+            return _remove(disk, scene, step.path or "")
         case "stray":
             disk.write_file(os.path.join(scene.root, step.path or ""), b"not a store file\n")
             return f"{step.path} created"
@@ -196,15 +196,15 @@ def _there(root: str, pattern: str) -> str:
     return f"in {inside or 'its directory'}: {', '.join(names[:_NAMES_TOLD]) or 'nothing'}{more}"
 
 
-def _remove(scene: Scene, pattern: str) -> str:
+def _remove(disk: Disk, scene: Scene, pattern: str) -> str:
     paths = sorted(glob.glob(os.path.join(glob.escape(scene.root), pattern)))
     if not paths:
         raise InvalidArgument(f"nothing in the store matches {pattern}", hint=_there(scene.root, pattern))
     for path in paths:
-        if os.path.isdir(path):
-            shutil.rmtree(path)
+        if disk.is_dir(path) and not disk.link_of(path):
+            remove_tree(disk, path)
         else:
-            os.unlink(path)
+            disk.unlink(path)
     some = ", ".join(os.path.relpath(path, scene.root) for path in paths[:3])
     return f"lost: {some}" + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
 

@@ -1,6 +1,8 @@
 """Stores as trees of files: copied with their holes, compared byte for byte, and proved untouched.
 
 Everything is read by position through a Disk, in bounded pieces; a store that is only read is opened for reading only.
+What lies behind a link below a store is somebody's choice, and may be the whole machine: no copy is made of it, unless
+whoever runs the drill follows links. Then each directory is read once, however many links lead to it.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.errors import DiskFull
+from engine.errors import DiskFull, OutsideStore
+from engine.files.beneath import FOLLOW_LINKS
 from engine.files.written import written
+from engine.repair.reach import roots_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.files.entry import Entry
 
@@ -31,11 +36,48 @@ class Seen(NamedTuple):
 
 
 def walk(disk: Disk, root: str) -> Iterator[Entry]:
-    """Everything below a directory, parents first, by name. Raises StorageError."""
-    for entry in disk.scandir(root):
+    """Everything below a directory, parents first, by name; what links lead to once. Raises StorageError."""
+    yield from _below(disk, root, {disk.behind_link(root)})
+
+
+def _below(disk: Disk, directory: str, met: set[str]) -> Iterator[Entry]:
+    """`met`: where the root and links below it lead."""
+    for entry in disk.scandir(directory):
         yield entry
-        if not entry.is_file and disk.is_dir(entry.path):
-            yield from walk(disk, entry.path)
+        if not entry.is_directory:
+            continue
+        if disk.link_of(entry.path):
+            real = disk.behind_link(entry.path)
+            if any(_holds(one, real) or _holds(real, one) for one in met):
+                continue
+            met.add(real)
+        yield from _below(disk, entry.path, met)
+
+
+def _holds(directory: str, path: str) -> bool:
+    return os.path.commonpath((directory, path)) == directory
+
+
+def demand_own(disk: Disk, config: StoreConfig) -> None:
+    """Raise OutsideStore for the first link below a store that a copy would go through. Raises StorageError.
+
+    Folders that may be links (engine.repair.reach) are the store's own; nothing is refused with `follow_links`.
+    """
+    folders = {link.path for link in roots_of(disk, config).followed}
+
+    def look(directory: str) -> None:
+        for entry in disk.scandir(directory):
+            if entry.path not in folders and disk.link_of(entry.path) and not entry.target:
+                raise OutsideStore(
+                    f"the copy would hold what this link leads to, {disk.behind_link(entry.path)}",
+                    path=entry.path,
+                    hint=f"if you made it: run it again with {FOLLOW_LINKS}; else remove the link",
+                )
+            if entry.is_directory:
+                look(entry.path)
+
+    if not config.follow_links:
+        look(os.path.abspath(config.store_path_root_dir))
 
 
 def blocks(disk: Disk, path: str) -> Iterator[tuple[int, memoryview]]:

@@ -19,7 +19,7 @@ from engine.errors import DiskFull
 from engine.format import fastjson
 from engine.format.quantities import counted
 from engine.inspect.check.check import check
-from engine.inspect.finding import Severity
+from engine.inspect.finding_codes import Severity
 from engine.read_store import ReadStore
 from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore

@@ -137,9 +137,9 @@ class DrillLedger:
         return result
 
     def make(self) -> tuple[str, int, BatchItem]:
-        """A message that nobody has put yet: its topic, queue, and the rest."""
+        """A message that nobody has put yet: its topic, queue, and the rest; no client sends an empty body."""
         topic, queue_id = self._chance.choice(self.topics), self._chance.randrange(self.queues)
-        return topic, queue_id, self._item(queue_id)
+        return topic, queue_id, self._item(queue_id, least=1)
 
     def add(self, new: Iterable[Stored]) -> None:
         """They are in the log, acknowledged or not."""
@@ -159,11 +159,11 @@ class DrillLedger:
         for put in self.appended.values():
             yield from put
 
-    def _item(self, queue_id: int) -> BatchItem:
+    def _item(self, queue_id: int, *, least: int = 0) -> BatchItem:
         chance = self._chance
         unique = f"U{self.seed:04d}{self.made:06d}"
         self.made += 1
-        body = chance.randbytes(chance.choice([0, 10, chance.randrange(1, self.body)]))
+        body = chance.randbytes(chance.choice([least, 10, chance.randrange(1, self.body)]))
         key = f"k{chance.randrange(_KEYS)}"
         raw = properties.join({"UNIQ_KEY": unique, "KEYS": key, "TAGS": "ab"[queue_id % 2]})
         return BatchItem(body, 0, raw.encode())

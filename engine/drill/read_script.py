@@ -1,4 +1,4 @@
-"""Reads a drill's script, strictly: an unknown key, a wrong type or a step that can't be is an error with its place.
+"""Reads a drill's script, strictly: an unknown key, a wrong type or an invalid step is an error with its place.
 
 The dataclasses of `script` are the grammar: a key is a field, its type the field's.
 """
@@ -36,7 +36,7 @@ from engine.format.index_file import IndexLayout
 from engine.format.queue_unit import UNIT_SIZE
 from engine.format.topic_rules import refused_by_client
 from engine.inspect.check.doctor import DOCTOR_CODES
-from engine.inspect.finding import CODES
+from engine.inspect.finding_codes import CODES
 
 _T = TypeVar("_T")
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

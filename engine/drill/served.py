@@ -1,36 +1,46 @@
-"""A drill's store behind the daemon: real sockets, several clients that put, and consumers that continue meanwhile.
+"""A drill's store behind the daemon: real sockets, several clients that send, and a consumer that continues meanwhile.
 
 The daemon runs in a thread of this process, on the drill's own disk, which is how that disk can fail under it; the
-clients have a thread each. What they are answered goes into the drill's ledger as any put does.
+clients are those of `engine.client`, in a thread of their own. A producer sends each message once, to a queue that the
+drill chose, and what it is answered goes into the drill's ledger as any put does: an answer is never hidden by another
+try.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.broker.serve import Daemon
 from engine.broker.settings.broker_settings import BrokerSettings
+from engine.client.client import ClientConfig, ClusterClient
+from engine.client.consumer_settings import GroupSettings
+from engine.client.messages import OutgoingMessage
+from engine.client.producer import ProducerSettings
+from engine.client.queues import MessageQueue
+from engine.client.sending import SendStatus
+from engine.client.task_errors import first_error
 from engine.drill.ledger import Stored
-from engine.drill.wire_client import Gone, WireClient, pull_fields, send_fields
-from engine.errors import StorageError
+from engine.drill.loop_thread import LoopThread
+from engine.errors import RefusedByBroker, RStoreError, StorageError
 from engine.format import properties
-from engine.format.batch import BatchItem
 from engine.format.hosts import parse as parse_host
-from engine.format.message import Message, decode, encode, patch
-from engine.wire.codes import RequestCode, ResponseCode
+from engine.format.message import Message, encode, parse_msg_id, patch
+from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from engine.broker.net.ports import Listening
+    from engine.client.pull_consumer import PullConsumer
+    from engine.client.sending import SendResult
     from engine.drill.ledger import DrillLedger
+    from engine.format.batch import BatchItem
     from engine.store import MessageStore
-    from engine.wire.command import RemotingCommand
 
 GROUP = "drill"
 FULL_REMARKS = (
@@ -38,9 +48,10 @@ FULL_REMARKS = (
     "create mapped file failed, server is busy or broken.",
 )
 """What a client of Apache's is told when the disk is full. Source: SendMessageProcessor#handlePutMessageResult."""
-_CLUSTER = "DefaultCluster"
-_READY_S = 30
-_WAIT_MS = 200
+_BROKER, _CLUSTER = "broker-a", "DefaultCluster"
+_PRODUCERS = "producers"
+_ONCE = ProducerSettings(timeout_s=30.0, retries=0, compress_above=1 << 31)
+"""Every answer is the drill's to judge, and every body lies in the log as the drill made it."""
 _PAUSE_S = 0.02
 _OFFSETS_MS = 200
 
@@ -86,59 +97,58 @@ class Served:
 
     Attributes:
         address: `ip:port` of the broker.
-        consumed: UNIQ_KEYs of what consumers got.
+        consumed: UNIQ_KEYs of what the consumer got.
     """
 
     def __init__(self, store: MessageStore, topics: Sequence[str], queues: int) -> None:
         """Raises StorageError: nothing can be listened on."""
-        self._store = store
-        self._ready: Future[str] = Future()
-        self._ended = threading.Event()
-        self._wire: WireClient | None = None
         self._faults = _Faults()
-        self._thread = threading.Thread(target=self._run, name="drill-daemon", daemon=True)
-        self._thread.start()
-        self.address = self._ready.result(_READY_S)
+        self._running = AsyncExitStack()
+        self._daemon, self._clients = LoopThread("drill-daemon"), LoopThread("drill-clients")
+        try:
+            listening = self._daemon.run(self._serve(store))
+        except BaseException:
+            self._close()
+            raise
+        self.address = listening.broker
         self.consumed: set[str] = set()
+        self._config = ClientConfig((str(listening.names),))
+        self._log = logging.Logger("drill")
+        self._log.addHandler(logging.NullHandler())  # what fails is tried again, and what never succeeds is judged
         self._committed: dict[tuple[str, int], int] = {}
-        self._queues = [(topic, queue_id) for topic in topics for queue_id in range(queues)]
-        self._consumer = threading.Thread(target=self._consume, name="drill-consumer", daemon=True)
-        self._consumer.start()
+        self._stopping = asyncio.Event()
+        wanted = [MessageQueue(topic, _BROKER, queue_id) for topic in topics for queue_id in range(queues)]
+        self._consumer = self._clients.begin(self._consume(wanted))
 
     def stop(self) -> None:
-        """Stop consumers and daemon, as SIGTERM does. Raises StorageError: the daemon met an error of its own."""
-        self._ended.set()
-        wire = self._wire
-        if wire is not None:
-            wire.close()
-        self._consumer.join()
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        """Stop consumer and daemon, as SIGTERM does. Raises StorageError: the daemon met an error of its own."""
+        try:
+            self._clients.call(self._stopping.set)
+            self._consumer.result()
+            self._daemon.run(self._running.aclose())
+        finally:
+            self._close()
         if self._faults.errors:
             raise StorageError(f"the daemon logged an error: {self._faults.errors[0]}")
 
-    # --- the daemon -------------------------------------------------------------------------------------------------
+    def _close(self) -> None:
+        self._clients.close()
+        self._daemon.close()
 
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except Exception as error:  # noqa: BLE001 - whoever waits is told
-            self._faults.errors.append(repr(error))
-            if not self._ready.done():
-                self._ready.set_exception(error)
-
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+    async def _serve(self, store: MessageStore) -> Listening:
         log = logging.Logger("drill")
         log.addHandler(self._faults)
         settings = BrokerSettings(
-            cluster_name=_CLUSTER, listen_port=0, name_service_port=None, flush_offsets_ms=_OFFSETS_MS
+            broker_name=_BROKER,
+            cluster_name=_CLUSTER,
+            listen_port=0,
+            name_service_port=0,
+            flush_offsets_ms=_OFFSETS_MS,
         )
-        async with Daemon(settings, self._store, self._loop, log) as daemon:
-            self._ready.set_result(daemon.listening.broker)
-            await self._stop.wait()
+        daemon = await self._running.enter_async_context(Daemon(settings, store, asyncio.get_running_loop(), log))
+        return daemon.listening
 
-    # --- clients ----------------------------------------------------------------------------------------------------
+    # --- producers --------------------------------------------------------------------------------------------------
 
     def put(self, ledger: DrillLedger, count: int, clients: int, patience_ms: int) -> list[RefusedPut]:
         """Put so many messages through so many clients at a time; the refusals.
@@ -148,106 +158,104 @@ class Served:
             count: of messages.
             clients: at a time.
             patience_ms: how long each is tried again while it is refused.
+
+        Raises:
+            PeerLost, NoRoute, FormatError: a message was neither stored nor refused.
         """
-        lock = threading.Lock()
+        return self._clients.run(self._put(ledger, count, clients, patience_ms))
+
+    async def _put(self, ledger: DrillLedger, count: int, clients: int, patience_ms: int) -> list[RefusedPut]:
         refused: list[RefusedPut] = []
-        left = count
-
-        def client() -> None:
-            nonlocal left
-            with WireClient(self.address) as wire:
-                while True:
-                    with lock:
-                        if not left:
-                            return
-                        left -= 1
-                        topic, queue_id, item = ledger.make()
-                    until = time.monotonic() + patience_ms / 1000
-                    while True:
-                        stored, answer = self._put_one(wire, topic, queue_id, item)
-                        with lock:
-                            if stored is not None:
-                                ledger.add([stored])
-                                if answer.code == ResponseCode.SUCCESS:
-                                    ledger.acknowledged.append(stored)
-                                break
-                            refused.append(RefusedPut(answer.code, answer.remark or ""))
-                        if time.monotonic() >= until:
-                            break
-                        time.sleep(_PAUSE_S)
-
-        with ThreadPoolExecutor(clients) as pool:
-            for done in [pool.submit(client) for _ in range(clients)]:
-                done.result()
+        left = iter(range(count))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(clients):
+                    group.create_task(self._put_some(ledger, left, patience_ms, refused))
+        except BaseExceptionGroup as problems:
+            raise first_error(problems) from None
         return refused
 
-    def _put_one(
-        self, wire: WireClient, topic: str, queue_id: int, item: BatchItem
-    ) -> tuple[Stored | None, RemotingCommand]:
-        """The record as it must lie there, but for its store time; None when it was not stored."""
-        fields = properties.parse(item.properties_raw.decode())
-        header = send_fields(topic, queue_id, fields)
-        answer = wire.ask(RequestCode.SEND_MESSAGE_V2, header, item.body)
-        if "msgId" not in answer.fields:
-            return None, answer
-        raw = properties.join({**fields, "CLUSTER": _CLUSTER}).encode()
-        message = Message(
-            topic,
-            item.body,
-            queue_id,
-            born_timestamp=int(header["g"]),
-            born_host=parse_host(wire.local),
-            store_host=parse_host(self.address),
-        )
-        record = encode(message, raw)
-        number, offset = int(answer.fields["queueOffset"]), int(answer.fields["msgId"][-16:], 16)
-        patch(record, 0, queue_offset=number, physical_offset=offset, store_timestamp=0)
-        return Stored(
-            topic, queue_id, number, offset, fields[properties.UNIQ_KEY], raw, bytes(record), timed=False
-        ), answer
+    async def _put_some(
+        self, ledger: DrillLedger, left: Iterator[int], patience_ms: int, refused: list[RefusedPut]
+    ) -> None:
+        """One client: puts messages while others are left."""
+        async with ClusterClient(self._config, self._log) as client:
+            producer = client.producer(_PRODUCERS, _ONCE)
+            for _ in left:
+                topic, queue_id, item = ledger.make()
+                message = OutgoingMessage(topic, item.body, system=properties.parse(item.properties_raw.decode()))
+                until = time.monotonic() + patience_ms / 1000
+                while True:
+                    try:
+                        sent = await producer.send(message, queue=MessageQueue(topic, _BROKER, queue_id))
+                    except RefusedByBroker as refusal:
+                        refused.append(RefusedPut(refusal.response, refusal.remark))
+                    else:
+                        stored = _stored(item, sent, (await client.peers.to(sent.address)).local)
+                        ledger.add([stored])
+                        if sent.status is SendStatus.SEND_OK:
+                            ledger.acknowledged.append(stored)
+                        break
+                    if time.monotonic() >= until:
+                        break
+                    await asyncio.sleep(_PAUSE_S)
 
-    # --- consumers --------------------------------------------------------------------------------------------------
+    # --- the consumer -----------------------------------------------------------------------------------------------
 
     def wait_consumed(self, wanted: set[str], patience_s: float) -> set[str]:
-        """Wait until consumers have got these; those that they haven't."""
+        """Wait until the consumer has got these; those that it hasn't."""
         end = time.monotonic() + patience_s
         while (missing := wanted - self.consumed) and time.monotonic() < end:
             time.sleep(_PAUSE_S)
         return missing
 
     def committed(self) -> dict[tuple[str, int], int]:
-        """Where the consumers are, as they have told the broker: by topic and queue."""
+        """Where the consumer is, as it tells the broker: by topic and queue."""
         return dict(self._committed)
 
-    def _consume(self) -> None:
-        while not self._ended.is_set():
+    async def _consume(self, wanted: Sequence[MessageQueue]) -> None:
+        settings = GroupSettings(persist_s=_OFFSETS_MS / 1000)
+        async with (
+            ClusterClient(self._config, self._log) as client,
+            client.pull_consumer(GROUP, settings) as consumer,
+            asyncio.TaskGroup() as group,
+        ):
+            pulls = [group.create_task(self._pull(consumer, queue)) for queue in wanted]
+            await self._stopping.wait()
+            for one in pulls:
+                one.cancel()
+
+    async def _pull(self, consumer: PullConsumer, queue: MessageQueue) -> None:
+        """One pull after another that may wait."""
+        at: int | None = None
+        while True:
             try:
-                with WireClient(self.address) as wire:
-                    self._wire = wire
-                    if not self._ended.is_set():
-                        self._pull(wire)
-            except (Gone, TimeoutError):
-                self._ended.wait(_PAUSE_S)
+                if at is None:
+                    at = await consumer.committed(queue) or await consumer.min_offset(queue)
+                result = await consumer.pull(queue, at, wait=True)
+            except RStoreError:  # the topic is not there yet, or what the drill does to the broker
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            self.consumed.update(message.id for message in result.messages)
+            at = self._committed[queue.topic, queue.queue_id] = result.next_offset
+            consumer.update_offset(queue, at)
+            await consumer.commit()
 
-    def _pull(self, wire: WireClient) -> None:
-        """One pull that may wait for each queue."""
-        asked: dict[int, tuple[str, int]] = {}
 
-        def ask(queue: tuple[str, int], offset: int) -> None:
-            fields = pull_fields(GROUP, *queue, offset, wait_ms=_WAIT_MS, commit=offset)
-            asked[wire.request(RequestCode.PULL_MESSAGE, fields)] = queue
-            self._committed[queue] = offset
-
-        for queue in self._queues:
-            ask(queue, wire.next_offset(GROUP, *queue))
-        while not self._ended.is_set():
-            answer = wire.answer()
-            queue = asked.pop(answer.opaque)
-            records, at = bytes(answer.body), 0
-            while at < len(records):
-                message = decode(records, at)
-                at += message.total_size
-                self.consumed.add(message.properties.get(properties.UNIQ_KEY, ""))
-            if "nextBeginOffset" not in answer.fields:  # the topic is not there yet
-                self._ended.wait(_PAUSE_S)
-            ask(queue, int(answer.fields.get("nextBeginOffset", self._committed[queue])))
+def _stored(item: BatchItem, sent: SendResult, local: tuple[str, int] | None) -> Stored:
+    """The record as it must lie there, but for its store time. `local`: the client's end of its connection."""
+    assert local is not None
+    _, offset = parse_msg_id(sent.offset_id)
+    topic, _, queue_id = sent.queue
+    raw = properties.join({**properties.parse(item.properties_raw.decode()), "CLUSTER": _CLUSTER}).encode()
+    message = Message(
+        topic,
+        item.body,
+        queue_id,
+        born_timestamp=sent.born_ms,
+        born_host=parse_host("{}:{}".format(*local)),
+        store_host=parse_host(sent.address),
+    )
+    record = encode(message, raw)
+    patch(record, 0, queue_offset=sent.queue_offset, physical_offset=offset, store_timestamp=0)
+    return Stored(topic, queue_id, sent.queue_offset, offset, sent.id, raw, bytes(record), timed=False)

@@ -23,13 +23,15 @@ from pathlib import Path
 from typing import cast
 
 from engine.errors import NotAFile, StorageError
-from engine.files.entry import Entry, FileKind, exists, kind_of, look
+from engine.files.beneath import At, behind_link, demand_one_name
+from engine.files.entry import Entry, FileKind, kind_of, look
 from engine.files.file_system import FileSystems
 from engine.files.operations import Operation
 from engine.files.raw_file import Bytes, RawFile
 from engine.files.segment import ChannelSegment, MapSegment, Segment
 from engine.files.written import blocks
 
+_AT_ONCE = os.O_NONBLOCK | os.O_NOCTTY
 LARGEST_WHOLE = 256 << 20
 """No file that is read whole has more bytes: configuration, notes of a repair, a store's settings."""
 
@@ -61,23 +63,26 @@ class Disk(FileSystems):
         writable: bool = True,
         mapped: bool | None = None,
         blocks: int | None = None,
+        kept: bool = True,
     ) -> Segment:
         """Open a file of `size` bytes, or create it (it must not be there) allocated, zeroed and durable.
 
         `blocks`: bytes at the front of a new file that get blocks (default: all; the rest must be allocated before it
-        is written through a map). `mapped` overrides the disk's preference. An existing file is opened as it is,
-        whatever its blocks: allocate before writing through a map. Raises DiskFull, StorageError (also when an
+        is written through a map). `mapped` overrides the disk's preference. `kept`: of the channel kind, it holds its
+        descriptor; a map holds none. An existing file is opened as it is, whatever its blocks: allocate before writing
+        through a map. Raises DiskFull, StorageError (also when an
         existing file is shorter than `size`, which a map would answer with SIGBUS).
         """
         wanted = self.mapped if mapped is None else mapped
         if create:
-            return self._create_segment(path, size, size if blocks is None else min(blocks, size), mapped=wanted)
+            first = size if blocks is None else min(blocks, size)
+            return self._create_segment(path, size, first, mapped=wanted, kept=kept)
         file = self.open_raw(path, writable=writable)
         try:
             length = file.size()
             if length < size:
                 raise StorageError(f"the file has {length} bytes instead of {size}", path=path)
-            return self._as_segment(file, size, writable=writable, mapped=wanted)
+            return self._as_segment(file, size, writable=writable, mapped=wanted, kept=kept)
         except BaseException:
             file.close()
             raise
@@ -85,26 +90,40 @@ class Disk(FileSystems):
     def open_raw(self, path: str, *, writable: bool = False, create: bool = False, new: bool = False) -> RawFile:
         """Open a file by position. `create`: make it when absent; `new`: it must not be there yet.
 
-        Never waits. Raises NotAFile for what is no regular file; StorageError, DiskFull.
+        Never waits. Raises NotAFile for what is no regular file; OutsideStore for a file that is opened for writing
+        through a link, or that has other names; StorageError, DiskFull.
         """
         operation = Operation.CREATE if create or new else Operation.OPEN
-        with self.doing(operation, path):
-            absent = new or (create and not exists(path))
+        with self.doing(operation, path), self._at(path) if writable or create or new else At(path) as at:
+            absent = new or (create and at.status() is None)
             mode = "x+b" if absent else "r+b" if writable else "rb"
+
+            def opened(_: str, flags: int) -> int:
+                """open(2) that doesn't wait for the other end of a FIFO, nor takes a terminal."""
+                return os.open(at.name, flags | _AT_ONCE | at.no_follow, 0o666, dir_fd=at.directory)
+
             try:
                 # RawFile closes it, and there may be thousands.
-                file = open(path, mode, buffering=0, opener=_open_at_once)  # noqa: SIM115
+                file = open(path, mode, buffering=0, opener=opened)  # noqa: SIM115
             except OSError as error:
                 entry = look(os.path.basename(path), path)
+                if error.errno == errno.ELOOP and at.strict and entry is not None and entry.kind is not FileKind.ABSENT:
+                    raise behind_link(path) from error
                 if new or entry is None or entry.is_file:
                     raise
                 raise _no_file(operation, entry) from error
-            kind = kind_of(os.fstat(file.fileno()).st_mode)
-            if kind is not FileKind.FILE:
+            try:
+                status = os.fstat(file.fileno())
+                kind = kind_of(status.st_mode)
+                if kind is not FileKind.FILE:
+                    raise _no_file(operation, Entry(os.path.basename(path), path, kind, 0, 0))
+                if absent:
+                    self._settle_file(at, file.fileno() if isinstance(file, io.FileIO) else None, path)
+                elif at.strict:
+                    demand_one_name(status, path)
+            except BaseException:
                 file.close()
-                raise _no_file(operation, Entry(os.path.basename(path), path, kind, 0, 0))
-            if absent:
-                self._give_to_owner(path)
+                raise
         return RawFile(self, path, cast("io.RawIOBase", file))
 
     def open_reader(self, path: str) -> RawFile:
@@ -136,7 +155,7 @@ class Disk(FileSystems):
         """Give `path` new content at one stroke: after a crash it holds the old bytes or the new ones, whole.
 
         By way of `<path>.tmp`, which is gone when it fails. Owner and mode of an existing file are kept; a link stays
-        one: what it leads to is replaced.
+        one: what it leads to is replaced, where links are followed.
         """
         path = self._behind_link(path)
         temporary = path + ".tmp"
@@ -145,7 +164,7 @@ class Disk(FileSystems):
             file = self.open_raw(temporary, new=True)
             try:
                 file.write(0, data)
-                self._copy_owner(path, temporary)
+                self._copy_owner(path, file.descriptor, temporary)
                 self.step("write-atomically:written")
                 file.sync(0, len(data))
             finally:
@@ -226,7 +245,7 @@ class Disk(FileSystems):
 
     def sync_file_system(self, path: str) -> None:
         """Make everything durable on the file system of this file: called within `doing`, for each file in question."""
-        descriptor = _open_at_once(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | _AT_ONCE)
         try:
             self.libc.syncfs(descriptor)
         finally:
@@ -245,22 +264,23 @@ class Disk(FileSystems):
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _create_segment(self, path: str, size: int, blocks: int, *, mapped: bool) -> Segment:
-        file = self.open_raw(path, new=True)
-        try:
-            self.step("create-segment:named")
-            file.set_size(size)
-            allocated = file.allocate(0, blocks)
-            self.step("create-segment:allocated")
-            file.sync(0, size)
-            self.sync_dir(str(Path(path).parent))
-            return self._as_segment(file, size, writable=True, mapped=mapped and allocated)
-        except Exception:
-            file.close()
-            self.unlink(path, missing_ok=True)
-            raise
+    def _create_segment(self, path: str, size: int, blocks: int, *, mapped: bool, kept: bool) -> Segment:
+        with self._held(path) as at:
+            file = self.open_raw(path, new=True)
+            try:
+                self.step("create-segment:named")
+                file.set_size(size)
+                allocated = file.allocate(0, blocks)
+                self.step("create-segment:allocated")
+                file.sync(0, size)
+                self.sync_dir(str(Path(path).parent))
+                return self._as_segment(file, size, writable=True, mapped=mapped and allocated, kept=kept)
+            except Exception:
+                file.close()
+                self._take_back(at, path)
+                raise
 
-    def _as_segment(self, file: RawFile, size: int, *, writable: bool, mapped: bool) -> Segment:
+    def _as_segment(self, file: RawFile, size: int, *, writable: bool, mapped: bool, kept: bool) -> Segment:
         if mapped and size > 0 and file.descriptor is not None:
             with self.doing(Operation.MAP, file.path, 0, size):
                 try:
@@ -268,7 +288,7 @@ class Disk(FileSystems):
                 except OSError as error:
                     if error.errno not in (errno.ENODEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES, errno.ENOMEM):
                         raise
-        return ChannelSegment(self, file, size)
+        return ChannelSegment(self, file, size, writable=writable, kept=kept)
 
     def _zero(self, file: RawFile, start: int, end: int) -> None:
         """Make [start, end) zeros: what is so already is left alone."""
@@ -283,11 +303,6 @@ def _no_file(operation: Operation, entry: Entry) -> NotAFile:
         path=entry.path,
         hint="mount the disk that it leads to" if absent else "move it out of the store, then run it again",
     )
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """open(2) that doesn't wait for somebody at the other end of a FIFO, nor takes a terminal."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
 
 
 Reader = RawFile

@@ -9,11 +9,16 @@ Sources: warmMappedFile, mlock, munlock of Apache MappedFile, 4.9.8.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.errors import StorageError
-from engine.files.disk import Disk
 from engine.files.reference import ReferenceCounted
-from engine.files.segment import PAGE, Segment
+from engine.files.segment import PAGE, MapSegment, Segment
 from engine.files.transient_pool import TransientStorePool, WriteBuffer
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+    from engine.files.open_files import OpenFiles
 
 WARM_AT_A_TIME = 256
 """Pages that `warm` touches between two chances for other threads to run."""
@@ -26,6 +31,7 @@ class FileBacking(ReferenceCounted):
         path: the file.
         file_size: bytes.
         allocate_step: bytes of blocks to take at a time when the file is appended to; None: all, or to its end.
+        used: it was read since `open_files` looked last.
     """
 
     __slots__ = (
@@ -33,6 +39,7 @@ class FileBacking(ReferenceCounted):
         "_disk",
         "_has_blocks_from",
         "_has_blocks_to",
+        "_open_files",
         "_pool",
         "_room",
         "_segment",
@@ -42,9 +49,18 @@ class FileBacking(ReferenceCounted):
         "allocate_step",
         "file_size",
         "path",
+        "used",
     )
 
-    def __init__(self, disk: Disk, segment: Segment, *, blocks: int, pool: TransientStorePool | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        segment: Segment,
+        *,
+        blocks: int,
+        pool: TransientStorePool | None = None,
+        open_files: OpenFiles | None = None,
+    ) -> None:
         super().__init__(disk.now_ms)
         self._disk = disk
         self._segment = segment
@@ -59,7 +75,24 @@ class FileBacking(ReferenceCounted):
         self._target: memoryview | None = None
         self._room = 0
         self._single = False
+        self.used = True
+        self._open_files = open_files
         self._aim()
+
+    def park(self) -> bool:
+        """Give up the map until the file is used again; False: nothing to give up. See `open_files`.
+
+        What was appended stays appended. Any thread may call it, beside readers and the appender.
+        """
+        segment = self._segment
+        if not isinstance(segment, MapSegment) or self._buffer is not None:
+            return False
+        with self._reference_lock:
+            if not self._available:
+                return False
+            self._room, self._target = 0, None  # the next append asks for room, and finds the map gone
+            segment.park()
+        return True
 
     def warm(self, pages: int, *, sync: bool) -> bool:
         """Touch every page after the write position, so that appends meet no page fault; then `mlock`.
@@ -121,16 +154,22 @@ class FileBacking(ReferenceCounted):
 
     def _aim(self) -> None:
         """Decide where appends go and how far they may without asking."""
-        buffer, segment = self._buffer, self._segment
-        self._target = buffer.memory if buffer is not None else segment.memory
-        free = buffer is not None or not segment.mapped
-        self._room = self.file_size if free else self._has_blocks_to
+        with self._reference_lock:
+            buffer, segment = self._buffer, self._segment
+            self._target = buffer.memory if buffer is not None else segment.memory
+            free = buffer is not None or not segment.mapped
+            parked = self._target is None and segment.mapped
+            self._room = 0 if parked else self.file_size if free else self._has_blocks_to
 
     def _make_room(self, end: int) -> bool:
         if self._room < 0:
             raise StorageError("the file is closed", path=self.path)
         if end > self.file_size:
             return False
+        segment = self._segment
+        if isinstance(segment, MapSegment) and segment.parked:
+            segment.unpark()
+            self._aim()
         step = self.allocate_step
         self._ensure_blocks(self._wrote, self.file_size if step is None else min(self.file_size, end + step))
         return True
@@ -148,7 +187,8 @@ class FileBacking(ReferenceCounted):
                 self._has_blocks_from, self._has_blocks_to = start, end
         else:
             # No blocks to be had in advance here: writes must be able to fail, so they go by call from now on.
-            self._segment = self._disk.open_segment(self.path, self.file_size, mapped=False)
+            kept = self._open_files is None
+            self._segment = self._disk.open_segment(self.path, self.file_size, mapped=False, kept=kept)
             self._has_blocks_from, self._has_blocks_to = 0, self.file_size
             segment.close()
         self._aim()

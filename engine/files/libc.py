@@ -16,12 +16,17 @@ import os
 import platform
 import re
 
+from engine.files.mapping import Mapper
+
 FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02
 FALLOC_ZERO_RANGE = 0x10
 MS_SYNC = 4
 MADV_NORMAL, MADV_RANDOM, MADV_WILLNEED = 0, 1, 3
 MADV_POPULATE_WRITE = 23
+_OPENAT2 = 437
+"""Its number, the same on each machine (but Alpha). Source: openat2(2), Linux 5.6."""
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _SYNCFS_TELLS = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2]) >= (5, 8)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 _EXT = 0xEF53
@@ -37,7 +42,7 @@ def address_of(memory: mmap.mmap | memoryview) -> int:
 class Libc:
     """The C library of this process."""
 
-    __slots__ = ("_library",)
+    __slots__ = ("_library", "map_file")
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None, use_errno=True)
@@ -47,6 +52,7 @@ class Libc:
         library.munlock.argtypes = (pointer, size)
         library.madvise.argtypes = (pointer, size, ctypes.c_int)
         self._library = library
+        self.map_file = Mapper(library).map
 
     def fallocate(self, descriptor: int, mode: int, offset: int, length: int) -> None:
         """fallocate(2); bytes. Raises OSError (ENOSYS where the library has no such call)."""
@@ -70,6 +76,20 @@ class Libc:
             return False
         statfs = (ctypes.c_long * 64)()
         return self._library.fstatfs(descriptor, statfs) == 0 and statfs[0] in _VOUCHING
+
+    def open_beneath(self, directory: int, path: str, flags: int) -> int:
+        """A descriptor of what lies below an open directory, where no link is on the way (openat2(2)).
+
+        Raises OSError: ELOOP for a link, EXDEV for a way out of the directory, ENOSYS or EPERM where the system has no
+        such call.
+        """
+        how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+        call = self._library.syscall
+        number, here = ctypes.c_long(_OPENAT2), ctypes.c_long(directory)
+        result = int(call(number, here, ctypes.c_char_p(os.fsencode(path)), how, ctypes.c_size_t(ctypes.sizeof(how))))
+        if result < 0:
+            self._checked(result)
+        return result
 
     def is_ext(self, path: str) -> bool:
         """Whether an ext2, ext3 or ext4 file system holds `path` (statfs(2) tells no difference)."""
@@ -104,7 +124,7 @@ class Libc:
         return bool(self._library.madvise(address, length, MADV_POPULATE_WRITE) == 0)
 
     def limit_heaps(self, count: int) -> None:
-        """At most so many heaps from now on: each thread would else have its own, and keep what it gave back there.
+        """The maximum of heaps from now on: each thread would else have its own, and keep what it gave back there.
 
         Nothing where the library is not glibc. Source: M_ARENA_MAX of mallopt(3).
         """

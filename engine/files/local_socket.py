@@ -27,9 +27,11 @@ def listen_at(path: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         remove(path)
+        os.fchmod(
+            listener.fileno(), 0o600
+        )  # what bind makes has it: there is no moment, and no name, to come in between
         with _address(path) as address:
             listener.bind(address)
-        os.chmod(path, 0o600)  # before anybody can connect
         listener.listen(_BACKLOG)
         listener.setblocking(False)
     except OSError as error:

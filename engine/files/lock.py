@@ -44,12 +44,16 @@ class Holder:
 
 
 class StoreLock:
-    """`<store>/lock`. Also a context manager. Released when the process ends, however it does."""
+    """`<store>/lock`. Also a context manager. Released when the process ends, however it does.
 
-    __slots__ = ("_disk", "_file", "path")
+    `what`: that is locked, for the error.
+    """
 
-    def __init__(self, disk: Disk, store: str) -> None:
+    __slots__ = ("_disk", "_file", "_what", "path")
+
+    def __init__(self, disk: Disk, store: str, *, what: str = "the store") -> None:
         self._disk = disk
+        self._what = what
         self._file: RawFile | None = None
         self.path = str(Path(store) / "lock")
 
@@ -64,7 +68,7 @@ class StoreLock:
         Errors: StoreLocked with the holder's pid where the system tells; StorageError.
         """
         if self._file is not None:
-            raise StoreLocked("the store is already locked by this process", path=self.path)
+            raise StoreLocked(f"{self._what} is already locked by this process", path=self.path)
         file = self._disk.open_raw(self.path, writable=True, create=True)
         try:
             with self._disk.doing(Operation.LOCK, self.path):
@@ -72,7 +76,7 @@ class StoreLock:
             if refused:
                 holder = _holder(self._disk, file)
                 who = f"process {holder.pid}" if holder is not None and holder.pid else "another process"
-                raise StoreLocked(f"the store is locked by {who}", path=self.path, hint="stop it first")
+                raise StoreLocked(f"{self._what} is locked by {who}", path=self.path, hint="stop it first")
             if file.read(0, len(CONTENT)) != CONTENT:
                 file.write(0, CONTENT)
                 file.sync(0, len(CONTENT))

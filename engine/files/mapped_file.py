@@ -21,14 +21,18 @@ Sources: isAbleToFlush, isAbleToCommit, selectMappedBuffer, destroy of Apache Ma
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.errors import InvalidArgument, StorageError
-from engine.files.disk import Disk
 from engine.files.file_backing import FileBacking
 from engine.files.raw_file import Bytes
-from engine.files.segment import PAGE, Segment
+from engine.files.segment import PAGE, MapSegment, Segment
 from engine.files.selected import SelectedBuffer
 from engine.files.transient_pool import TransientStorePool
+
+if TYPE_CHECKING:
+    from engine.files.disk import Disk
+    from engine.files.open_files import OpenFiles
 
 
 class MappedFile(FileBacking):
@@ -49,16 +53,27 @@ class MappedFile(FileBacking):
         "store_timestamp",
     )
 
-    def __init__(self, disk: Disk, segment: Segment, *, blocks: int, pool: TransientStorePool | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        segment: Segment,
+        *,
+        blocks: int,
+        pool: TransientStorePool | None = None,
+        open_files: OpenFiles | None = None,
+    ) -> None:
         name = Path(segment.path).name
         if not (name.isascii() and name.isdigit()):
             raise InvalidArgument("a store file's name must be a number", path=segment.path)
-        super().__init__(disk, segment, blocks=blocks, pool=pool)
+        self._committed = self._flushed = 0
+        self._rewritten: tuple[int, int] | None = None
+        super().__init__(disk, segment, blocks=blocks, pool=pool, open_files=open_files)
         self.file_from_offset = int(name)
         self.store_timestamp = 0
         self.first_create_in_queue = False
-        self._committed = self._flushed = 0
-        self._rewritten: tuple[int, int] | None = None
+        if open_files is not None and isinstance(segment, MapSegment):
+            segment.on_mapped = self._mapped_again
+            open_files.opened(self)
 
     @classmethod
     def create(
@@ -70,29 +85,34 @@ class MappedFile(FileBacking):
         *,
         allocate_step: int | None = None,
         single_pages: bool = False,
+        open_files: OpenFiles | None = None,
     ) -> MappedFile:
         """Make the file, which must not be there: allocated, zeros, durable; positions 0. Its directory must exist.
 
         With an `allocate_step` it is allocated as far as that, and on as it is appended to. With a `pool` it takes a
-        write buffer, if one is left. `single_pages`: see the method. Raises DiskFull, StorageError; no file stays
-        behind then.
+        write buffer, if one is left. `single_pages`: see the method; `open_files`: they may park it. Raises DiskFull,
+        StorageError; no file stays behind then.
         """
         if file_size < 1:
             raise InvalidArgument(f"file size must be ≥ 1, not {file_size}", path=path)
         if pool is not None and pool.size != file_size:
             raise InvalidArgument(f"file size {file_size} is not that of the write buffers, {pool.size}", path=path)
         blocks = file_size if allocate_step is None else min(allocate_step, file_size)
-        file = cls(disk, disk.open_segment(path, file_size, create=True, blocks=blocks), blocks=blocks, pool=pool)
+        kept = open_files is None
+        segment = disk.open_segment(path, file_size, create=True, blocks=blocks, kept=kept)
+        file = cls(disk, segment, blocks=blocks, pool=pool, open_files=open_files)
         file.allocate_step = allocate_step
         if single_pages:
             file.single_pages()
         return file
 
     @classmethod
-    def open(cls, disk: Disk, path: str, file_size: int, *, writable: bool = True) -> MappedFile:
+    def open(
+        cls, disk: Disk, path: str, file_size: int, *, writable: bool = True, open_files: OpenFiles | None = None
+    ) -> MappedFile:
         """Open an existing file; all positions at its end, as Apache's load leaves them. Raises StorageError."""
-        segment = disk.open_segment(path, file_size, writable=writable)
-        file = cls(disk, segment, blocks=0)
+        segment = disk.open_segment(path, file_size, writable=writable, kept=open_files is None)
+        file = cls(disk, segment, blocks=0, open_files=open_files)
         file.truncate_to(file_size)
         return file
 
@@ -181,9 +201,10 @@ class MappedFile(FileBacking):
         """
         position = self._wrote
         end = position + size
-        if (end > self._room and not self._make_room(end)) or self._target is None:
+        if end > self._room and not self._make_room(end):
             return None
-        return self._target[position:end]
+        target = self._target
+        return None if target is None else target[position:end]
 
     def advance(self, size: int) -> None:
         """Count the next `size` bytes as appended, whatever they hold (a filled `reserve`, or a file's unused rest)."""
@@ -271,6 +292,7 @@ class MappedFile(FileBacking):
             return None
         if not self.hold():
             return None
+        self.used = True
         try:
             return SelectedBuffer(self, self.file_from_offset + position, self._segment.read(position, size))
         except StorageError:
@@ -387,6 +409,11 @@ class MappedFile(FileBacking):
         return True
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _mapped_again(self) -> None:
+        self.used = True
+        if self._open_files is not None:
+            self._open_files.opened(self)
 
     def _is_able(self, done: int, wrote: int, least_pages: int) -> bool:
         if self.is_full:

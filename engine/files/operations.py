@@ -10,7 +10,7 @@ Invariant: no OSError leaves engine/files.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, auto
 from types import TracebackType
 
 from engine.errors import from_os_error
@@ -36,6 +36,16 @@ class Operation(Enum):
     LIST = "listing"
     STAT = "reading attributes"
     LOCK = "locking"
+
+
+class Touch(Enum):
+    """What a change does to a path: makes, renames or removes its name; gives it new content at one stroke, under the
+    name; or writes into the file that has the name.
+    """
+
+    NAME = auto()
+    CONTENT = auto()
+    BYTES = auto()
 
 
 class Doing:

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.errors import FormatError, InvalidArgument, StorageError, WrongFileSize
 from engine.files.allocator import SegmentAllocator
@@ -26,6 +27,9 @@ from engine.files.listing import MissingOffsets, Oddness, SegmentListing, list_s
 from engine.files.mapped_file import MappedFile
 from engine.files.placement import PathPolicy, SinglePath
 from engine.format.names import segment_name
+
+if TYPE_CHECKING:
+    from engine.files.open_files import OpenFiles
 
 HANGED_INTERVAL_MS = 60_000
 """How long a held consume queue file is waited for (Apache deleteExpiredFileByOffset)."""
@@ -45,6 +49,7 @@ class MappedFileQueue:
         allocate_step: bytes of blocks that a file takes at a time when it is appended to; None: all of it. The
             allocator's files are always allocated whole.
         single_pages: it is flushed every few KiB: see MappedFile.single_pages.
+        open_files: bounds how many files of all such queues are mapped at a time; None: all stay so.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class MappedFileQueue:
         *,
         allocate_step: int | None = None,
         single_pages: bool = False,
+        open_files: OpenFiles | None = None,
     ) -> None:
         if file_size < 1:
             raise InvalidArgument(f"file size must be ≥ 1, not {file_size}")
@@ -64,6 +70,7 @@ class MappedFileQueue:
         self._allocator = allocator
         self._allocate_step = allocate_step
         self.single_pages = single_pages
+        self._open_files = open_files
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
@@ -104,7 +111,9 @@ class MappedFileQueue:
         opened: list[MappedFile] = []
         try:
             for segment in listing.files:
-                file = MappedFile.open(self._disk, segment.path, self.file_size, writable=writable)
+                file = MappedFile.open(
+                    self._disk, segment.path, self.file_size, writable=writable, open_files=self._open_files
+                )
                 file.allocate_step = self._allocate_step
                 opened.append(file)
         except BaseException:
@@ -333,7 +342,12 @@ class MappedFileQueue:
             path = self._path(offset)
             self._disk.mkdirs(str(Path(path).parent))
             file = MappedFile.create(
-                self._disk, path, self.file_size, allocate_step=self._allocate_step, single_pages=self.single_pages
+                self._disk,
+                path,
+                self.file_size,
+                allocate_step=self._allocate_step,
+                single_pages=self.single_pages,
+                open_files=self._open_files,
             )
         with self._lock:
             file.first_create_in_queue = not self._files

@@ -18,17 +18,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from engine.errors import InvalidArgument, StorageError
-from engine.files.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE, address_of
+from engine.errors import InvalidArgument, OutOfDescriptors, StorageError
+from engine.files.libc import FALLOC_KEEP_SIZE, FALLOC_PUNCH_HOLE, FALLOC_ZERO_RANGE
 from engine.files.operations import Operation
 from engine.files.raw_file import NO_SUCH_FEATURE, Bytes, RawFile
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
+    from engine.files.mapping import Mapping
 
 PAGE = 4096
 """Bytes of a page, as Apache's MappedFile.OS_PAGE_SIZE."""
@@ -38,17 +39,27 @@ CHUNK = 1 << 20
 
 
 class ChannelSegment:
-    """A file of `size` bytes, read and written by call. Errors: StorageError, DiskFull, InvalidArgument (bounds)."""
+    """A file of `size` bytes, read and written by call. Errors: StorageError, DiskFull, InvalidArgument (bounds).
 
-    __slots__ = ("_disk", "_failed", "_file", "memory", "path", "size")
+    Args:
+        kept: it holds its descriptor. Else it opens the file for each call: of queue files there may be more than
+            descriptors.
+    """
 
-    def __init__(self, disk: Disk, file: RawFile, size: int) -> None:
+    __slots__ = ("_closed", "_disk", "_failed", "_file", "_identity", "_writable", "memory", "path", "size")
+
+    def __init__(self, disk: Disk, file: RawFile, size: int, *, writable: bool = True, kept: bool = True) -> None:
         self._disk = disk
-        self._file = file
         self._failed: StorageError | None = None
+        self._writable = writable
+        self._closed = False
         self.memory: memoryview | None = None
         self.path = file.path
         self.size = size
+        self._file: RawFile | None = file if kept else None
+        self._identity = (0, 0) if kept else file.identity()
+        if not kept:
+            file.close()
 
     @property
     def mapped(self) -> bool:
@@ -58,12 +69,16 @@ class ChannelSegment:
     def read(self, position: int, length: int) -> memoryview:
         """The bytes [position, position + length), read-only."""
         self._check(position, length)
-        return self._file.read(position, length)
+        if self._file is not None:
+            return self._file.read(position, length)
+        with self._raw() as file:
+            return file.read(position, length)
 
     def write(self, position: int, data: Bytes) -> None:
         """Put `data` at `position`."""
         self._check(position, len(data))
-        self._file.write(position, data)
+        with self._raw() as file:
+            file.write(position, data)
 
     def allocate(self, start: int, end: int) -> bool:
         """Reserve blocks for [start, end); False where the file system can't; DiskFull when there are none."""
@@ -116,6 +131,8 @@ class ChannelSegment:
             ) from self._failed
         try:
             self._sync(start, end)
+        except OutOfDescriptors:  # nothing was synced, and nothing was lost
+            raise
         except StorageError as error:
             self._failed = error
             raise
@@ -152,15 +169,29 @@ class ChannelSegment:
 
     def close(self) -> None:
         """Give the file back; views that are out stay readable. A second time does nothing."""
-        self._file.close()
+        self._closed = True
+        if self._file is not None:
+            self._file.close()
 
     @contextlib.contextmanager
     def _raw(self) -> Iterator[RawFile]:
         """The open file, for what goes by call in both kinds."""
-        yield self._file
+        if self._file is not None:
+            yield self._file
+            return
+        if self._closed:
+            raise StorageError("the file is closed", path=self.path)
+        file = self._disk.open_raw(self.path, writable=self._writable)
+        try:
+            if file.identity() != self._identity:
+                raise StorageError("the file was replaced by another one", path=self.path)
+            yield file
+        finally:
+            file.close()
 
     def _sync(self, start: int, end: int) -> None:
-        self._file.sync(start, end)
+        with self._raw() as file:
+            file.sync(start, end)
 
     def _check(self, position: int, length: int) -> None:
         if position < 0 or length < 0 or position + length > self.size:
@@ -185,110 +216,137 @@ class ChannelSegment:
 class MapSegment(ChannelSegment):
     """The same file, with its bytes in memory: `memory` is all of it, writable unless opened for reading.
 
-    It keeps one descriptor of the system, the map's own: a store may have tens of thousands of queue files. What goes
-    by call (allocate, zero) opens the file again for the moment.
+    It keeps no descriptor: a store may have tens of thousands of queue files. What goes by call (allocate, zero) opens
+    the file again for the moment. `park` gives the map up, too; the next use makes it again.
+
+    Attributes:
+        on_mapped: called when it was mapped again after `park`, by the thread that wanted it.
     """
 
-    __slots__ = ("_address", "_identity", "_map", "_writable")
+    __slots__ = ("_map", "_mapping_lock", "_single_from", "on_mapped")
 
     def __init__(self, disk: Disk, file: RawFile, size: int, *, writable: bool) -> None:
         """Map it. Raises OSError as mmap does: the caller decides whether to continue by channel."""
-        super().__init__(disk, file, size)
         descriptor = file.descriptor
         if descriptor is None:
             raise OSError(errno.ENODEV, "no descriptor to map")
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        self._map: mmap.mmap | None = mmap.mmap(descriptor, size, access=access)
-        self._address = address_of(self._map) if writable else 0
-        self.memory = memoryview(self._map)
-        self._writable = writable
-        self._identity = file.identity()
-        file.close()
+        mapping = disk.libc.map_file(descriptor, size, writable=writable)
+        super().__init__(disk, file, size, writable=writable, kept=False)
+        self._single_from: int | None = None
+        self._mapping_lock = threading.Lock()
+        self.on_mapped: Callable[[], None] | None = None
+        self._map: Mapping | None = mapping
+        self.memory = mapping.memory
 
     @property
     def mapped(self) -> bool:
         """Whether this is the map kind."""
         return True
 
+    @property
+    def parked(self) -> bool:
+        """Whether the map was given up, and the file was not."""
+        return self._map is None and not self._closed
+
+    def park(self) -> None:
+        """Give up the map until the file is used again. Views that are out stay readable; what was written is kept."""
+        with self._mapping_lock:
+            self.memory = self._map = None
+
+    def unpark(self) -> None:
+        """Have the map again. Raises StorageError: closed, replaced, or the system has no map or descriptor left."""
+        with self._mapping_lock:
+            if self._map is not None:
+                return
+            if self._closed:
+                raise StorageError("the file is closed", path=self.path)
+            with self._raw() as file, self._disk.doing(Operation.MAP, self.path, 0, self.size):
+                if file.size() < self.size:
+                    raise StorageError(f"the file has {file.size()} bytes instead of {self.size}", path=self.path)
+                descriptor = file.descriptor
+                if descriptor is None:
+                    raise OSError(errno.ENODEV, "no descriptor to map")
+                mapping = self._disk.libc.map_file(descriptor, self.size, writable=self._writable)
+                if self._single_from is not None:
+                    start = self._single_from
+                    self._disk.libc.read_ahead(mapping.address + start, self.size - start, on=False)
+            self._map, self.memory = mapping, mapping.memory
+        if self.on_mapped is not None:
+            self.on_mapped()
+
     def read(self, position: int, length: int) -> memoryview:
         """The bytes [position, position + length) themselves, read-only: what is written later shows."""
         self._check(position, length)
-        try:
-            return self._memory()[position : position + length].toreadonly()
-        except ValueError:  # closed between the two
-            raise StorageError("the file is closed", path=self.path) from None
+        return self._mapping().memory[position : position + length].toreadonly()
 
     def write(self, position: int, data: Bytes) -> None:
         """Copy `data` to `position`."""
         self._check(position, len(data))
-        self._memory()[position : position + len(data)] = data
+        self._mapping().memory[position : position + len(data)] = data
 
     def lock_memory(self) -> bool:
         """mlock and MADV_WILLNEED on the whole map (Apache MappedFile.mlock); False when refused."""
-        if self._map is None or not self._address:
+        mapping = self._map
+        if mapping is None or not self._writable:
             return False
-        locked = self._disk.libc.mlock(self._address, self.size)
-        self._disk.libc.will_need(self._address, self.size)
+        locked = self._disk.libc.mlock(mapping.address, self.size)
+        self._disk.libc.will_need(mapping.address, self.size)
         return locked
 
     def unlock_memory(self) -> bool:
         """munlock on the whole map."""
-        return bool(self._map is not None and self._address and self._disk.libc.munlock(self._address, self.size))
+        mapping = self._map
+        return mapping is not None and self._writable and self._disk.libc.munlock(mapping.address, self.size)
 
     def touch(self, start: int, end: int) -> bool:
         """As of the base; nothing in the map changes."""
-        memory = self.memory
-        if memory is None or not self._address:
+        mapping = self._map  # held, so that a `close` meanwhile leaves the map alone
+        if mapping is None or not self._writable:
             return False
-        with memory[start:end] as held:  # so that a `close` meanwhile leaves the map alone
-            return self._disk.libc.populate(self._address + start, len(held))
+        return self._disk.libc.populate(mapping.address + start, end - start)
 
     def single_pages(self, start: int, end: int) -> None:
         """As of the base."""
         first = start // PAGE * PAGE
-        if self._map is not None and self._address and end > first:
-            self._disk.libc.read_ahead(self._address + first, end - first, on=False)
+        if not self._writable or end <= first:
+            return
+        self._single_from = first
+        mapping = self._map
+        if mapping is not None:
+            self._disk.libc.read_ahead(mapping.address + first, end - first, on=False)
 
     def many_pages(self) -> None:
         """As of the base."""
-        if self._map is not None and self._address:
-            self._disk.libc.read_ahead(self._address, self.size, on=True)
+        self._single_from = None
+        mapping = self._map
+        if mapping is not None and self._writable:
+            self._disk.libc.read_ahead(mapping.address, self.size, on=True)
 
     def close(self) -> None:
         """Unmap, or leave the map to its last reader, and close the file. A second time does nothing."""
-        memory, mapping = self.memory, self._map
-        self.memory = self._map = None
-        # BufferError: somebody still holds a view. The map dies with it, since nothing here refers to it any more.
-        with contextlib.suppress(BufferError):
-            if memory is not None:
-                memory.release()
-            if mapping is not None:
-                mapping.close()
+        with self._mapping_lock:
+            self._closed = True
+            self.memory = self._map = None
         super().close()
 
-    @contextlib.contextmanager
-    def _raw(self) -> Iterator[RawFile]:
-        file = self._disk.open_raw(self.path, writable=self._writable)
-        try:
-            if file.identity() != self._identity:
-                raise StorageError("the file was replaced by another one", path=self.path)
-            yield file
-        finally:
-            file.close()
-
-    def _memory(self) -> memoryview:
-        memory = self.memory
-        if memory is None:
-            raise StorageError("the file is closed", path=self.path)
-        return memory
+    def _mapping(self) -> Mapping:
+        mapping = self._map
+        while mapping is None:
+            self.unpark()
+            mapping = self._map
+        return mapping
 
     def _sync(self, start: int, end: int) -> None:
-        if self._map is None:
+        if self._closed:
             raise StorageError("the file is closed", path=self.path)
+        mapping = self._map  # held: the memory can't go meanwhile
+        if mapping is None:
+            super()._sync(start, end)
+            return
         first = start // PAGE * PAGE
         with self._disk.doing(Operation.SYNC, self.path, start, end - start):
             if end > start:
-                self._disk.libc.msync(self._address + first, end - first)
+                self._disk.libc.msync(mapping.address + first, end - first)
 
 
 Segment = ChannelSegment

@@ -40,10 +40,15 @@ def java_hash(text: str) -> int:
         for unit in text.encode("ascii"):
             h = (h * 31 + unit) & _MASK32
     else:
-        units = text.encode("utf-16-be", "surrogatepass")
+        units = java_order(text)
         for i in range(0, len(units), 2):
             h = (h * 31 + (units[i] << 8 | units[i + 1])) & _MASK32
     return h - (1 << 32) if h & 0x80000000 else h
+
+
+def java_order(text: str) -> bytes:
+    """What sorts texts as String#compareTo does: by UTF-16 code units."""
+    return text.encode("utf-16-be", "surrogatepass")
 
 
 def tags_code(tags: str | None) -> int:

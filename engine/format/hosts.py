@@ -74,3 +74,11 @@ def parse(text: str) -> Host:
         return Host(ipaddress.ip_address(address.strip("[]")).packed, parse_int(port))
     except ValueError:
         raise InvalidArgument(f"invalid host: {text!r}", hint="write 192.0.2.1:10911 or [2001:db8::1]:10911") from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

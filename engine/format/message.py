@@ -10,7 +10,7 @@ place where the record lies.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -269,6 +269,15 @@ def decode(buffer: Buffer, position: int = 0) -> StoredMessage:
             if message is not None:
                 return message
     return _decode_any(buffer, position)
+
+
+def decode_each(buffer: Buffer) -> Iterator[StoredMessage]:
+    """The records that follow one another in an answer's body. Raises FormatError as `decode`."""
+    at = 0
+    while at < len(buffer):
+        message = decode(buffer, at)
+        yield message
+        at += message.total_size
 
 
 def decode_many(places: Iterable[tuple[Buffer, int, int]]) -> list[StoredMessage]:

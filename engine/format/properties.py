@@ -29,17 +29,17 @@ REPLAYED = "RSTORE_REPLAYED"
 """Ours, on a message that `rstore salvage replay` has put: `<repair>:<physical offset that it had>`."""
 
 MULTI_DISPATCH_SPLITTER = ","
+_NO_VALUE, _NO_NAME = NAME_VALUE + SEPARATOR, SEPARATOR + NAME_VALUE
 
 
 def parse(text: str) -> dict[str, str]:
     """The properties in `text`, in order; a name that comes twice keeps its first place and its last value."""
-    pieces = [piece.split(NAME_VALUE, 1) for piece in text.split(SEPARATOR)]
+    if _NO_VALUE in text or _NO_NAME in text or text.startswith(NAME_VALUE) or text.endswith(NAME_VALUE):
+        return _parse_odd(text)
     try:
-        pairs: dict[str, str] = dict(pieces)
+        return dict([piece.split(NAME_VALUE, 1) for piece in text.removesuffix(SEPARATOR).split(SEPARATOR)])
     except ValueError:  # a piece without a separator
         return _parse_odd(text)
-    odd = "" in pairs or len(pairs) < len(pieces) or "" in pairs.values()
-    return _parse_odd(text) if odd else pairs
 
 
 def _parse_odd(text: str) -> dict[str, str]:

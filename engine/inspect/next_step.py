@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from engine.errors import CannotRepair, NextStep, Refused
 from engine.format.quantities import counted
-from engine.inspect.finding import Finding, Fix, Severity
+from engine.inspect.finding import Finding
+from engine.inspect.finding_codes import Fix, Severity
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -49,7 +50,7 @@ _ORDER = tuple(Fix)
 STORE_COMMANDS = (
     *("init", "put", "get", "query", "recover", "salvage", "undo", "plan-start", "truncate", "reindex", "expire"),
     *("rebuild-config", "config", "offsets", "dump", "verify-crc", "check", "doctor", "status", "flush", "serve"),
-    *("replicate", "top"),
+    *("replicate", "tail", "trace", "top"),
 )
 """Commands that go by --store and -c."""
 _NAMED = re.compile(rf"\brstore (?=(?:{'|'.join(STORE_COMMANDS)})\b(?!-| --conf\b|[^(),;\n]* --store ))")

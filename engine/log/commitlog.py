@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from engine.config import FlushDiskType, StoreConfig
-from engine.errors import DiskFull, FormatError, InvalidArgument, StorageError
+from engine.errors import FormatError, InvalidArgument, Shortage, StorageError
 from engine.files.allocator import SegmentAllocator
 from engine.files.disk import Disk
 from engine.files.mapped_file import MappedFile
@@ -269,7 +269,7 @@ class CommitLog:
         """The next bytes of a file with room, in memory; None when it is written by call. Raises DiskFull."""
         try:
             return file.reserve(size)
-        except DiskFull:
+        except Shortage:
             raise
         except StorageError as error:
             raise WriteFailed(error.message, path=error.path, offset=error.offset, hint=error.hint) from error
@@ -289,7 +289,7 @@ class CommitLog:
         try:
             if file.append(data) is None:
                 raise StorageError(f"{len(data)} bytes don't fit", path=file.path, offset=position)
-        except DiskFull:
+        except Shortage:
             self._wipe(file, position, len(data))
             raise
         except StorageError as error:
@@ -320,6 +320,10 @@ class CommitLog:
         with self._lock:
             self._table = dict(table)
 
+    def next_queue_offset(self, queue: TopicQueue) -> int | None:
+        """Of the queue's next message; None of one that got none here."""
+        return self._table.get(queue)
+
     def forget_queue(self, queue: TopicQueue) -> None:
         """Start the queue's offsets anew. Source: CommitLog#removeQueueFromTopicQueueTable."""
         with self._lock:
@@ -339,6 +343,11 @@ class CommitLog:
     def max_offset(self) -> int:
         """Physical offset after the last readable byte; 0 in an empty log."""
         return self.files.max_offset
+
+    @property
+    def appended(self) -> int:
+        """Physical offset after the last byte that was appended, readable or still in a write buffer."""
+        return self.files.max_wrote_position
 
     @property
     def segments(self) -> Sequence[Segment]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.files.listing import MissingOffsets
+    from engine.files.open_files import OpenFiles
     from engine.files.selected import SelectedBuffer
     from engine.log.consume_queue_ext import ConsumeQueueExt
     from engine.log.derive import TopicQueue
@@ -85,16 +86,23 @@ class ConsumeQueue:
         queue: whose units: they lie in `<base_dir>/<topic>/<queueId>`.
         file_size: setting mappedFileSizeConsumeQueue, bytes; a multiple of 20.
         ext: the extension files, when the store has them (enableConsumeQueueExt).
+        open_files: bounds how many files are mapped; None: nothing does.
     """
 
     __slots__ = ("_files", "_max_physical", "_min", "ext", "queue")
 
     def __init__(
-        self, disk: Disk, base_dir: str, queue: TopicQueue, file_size: int, ext: ConsumeQueueExt | None = None
+        self,
+        disk: Disk,
+        base_dir: str,
+        queue: TopicQueue,
+        file_size: int,
+        ext: ConsumeQueueExt | None = None,
+        open_files: OpenFiles | None = None,
     ) -> None:
         self.queue = queue
         self.ext = ext
-        self._files = QueueFileChain(disk, base_dir, queue, file_size)
+        self._files = QueueFileChain(disk, base_dir, queue, file_size, open_files)
         self._min = 0
         self._max_physical = -1
 

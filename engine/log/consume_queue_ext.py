@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.files.mapped_file import MappedFile
+    from engine.files.open_files import OpenFiles
     from engine.log.derive import TopicQueue
 
 _TRUNCATE_INTERVAL_MS = 1000
@@ -41,15 +42,20 @@ class ConsumeQueueExt:
         base_dir: the directory `consumequeue_ext`.
         queue: whose files: `<base_dir>/<topic>/<queueId>`.
         file_size: setting mappedFileSizeConsumeQueueExt, bytes.
+        open_files: bounds how many files are mapped; None: nothing does.
     """
 
     __slots__ = ("_queue",)
 
-    def __init__(self, disk: Disk, base_dir: str, queue: TopicQueue, file_size: int) -> None:
+    def __init__(
+        self, disk: Disk, base_dir: str, queue: TopicQueue, file_size: int, open_files: OpenFiles | None = None
+    ) -> None:
         if file_size < queue_ext.HEAD_SIZE + queue_ext.END_BLANK_LENGTH:
             raise InvalidArgument(f"extension file size {file_size} is too small for a unit")
         directory = names.queue_directory(base_dir, queue.topic, queue.queue_id)
-        self._queue = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP, single_pages=True)
+        self._queue = MappedFileQueue(
+            disk, directory, file_size, allocate_step=ALLOCATE_STEP, single_pages=True, open_files=open_files
+        )
 
     def open(self, max_address: int | None = None) -> None:
         """Open the files that are there and find their end: after the last unit, or after that at `max_address`.

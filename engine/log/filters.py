@@ -21,6 +21,11 @@ ALL = "*"
 class MessageFilter(Protocol):
     """The two steps."""
 
+    @property
+    def terms(self) -> int:
+        """What the second step of one record takes, in terms of an expression; 0: next to nothing."""
+        ...
+
     def matches_queue(self, tags_code: int | None, ext: ExtUnit | None) -> bool:
         """By the unit: the hash of the tags (None: not known), and the extension unit where there is one."""
         ...
@@ -38,6 +43,8 @@ class TagFilter:
         exact: compare the tags themselves, too, where Apache leaves that to the client: a hash may be another tag's.
         star: whether "*" has that meaning.
     """
+
+    terms = 0
 
     def __init__(self, tags: Iterable[str], *, exact: bool = True, star: bool = True) -> None:
         self._tags = frozenset(tags)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.files.mapped_file import MappedFile
+    from engine.files.open_files import OpenFiles
     from engine.files.selected import SelectedBuffer
     from engine.log.derive import TopicQueue
 
@@ -44,13 +45,17 @@ class QueueFileChain:
 
     __slots__ = ("end", "mapped", "per_file")
 
-    def __init__(self, disk: Disk, base_dir: str, queue: TopicQueue, file_size: int) -> None:
+    def __init__(
+        self, disk: Disk, base_dir: str, queue: TopicQueue, file_size: int, open_files: OpenFiles | None = None
+    ) -> None:
         if file_size < UNIT_SIZE or file_size % UNIT_SIZE:
             raise InvalidArgument(
                 f"consume queue file size {file_size} is not a positive multiple of {UNIT_SIZE}, the size of a unit"
             )
         directory = names.queue_directory(base_dir, queue.topic, queue.queue_id)
-        self.mapped = MappedFileQueue(disk, directory, file_size, allocate_step=ALLOCATE_STEP, single_pages=True)
+        self.mapped = MappedFileQueue(
+            disk, directory, file_size, allocate_step=ALLOCATE_STEP, single_pages=True, open_files=open_files
+        )
         self.per_file = file_size // UNIT_SIZE
         self.end = 0
 

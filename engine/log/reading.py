@@ -40,6 +40,11 @@ _FOUND = GetMessageStatus.FOUND
 FILTER_BYTES = 16000
 """Bytes of units that one get looks at, unless more messages are asked for. Source: maxFilterMessageCount."""
 _FILTER_UNITS = FILTER_BYTES // UNIT_SIZE
+FILTER_TERMS = 16_000
+"""Terms of an expression over properties that one get works out, a record counting as one for each of its pages, too:
+some ms. A get that has come so far gives what it has, and the offset at which the next one continues, as one does that
+has looked at all its units. Apache has no such bound: there each pull has a thread."""
+_PAGE_BITS = 12
 
 
 class LogReader(Protocol):
@@ -122,6 +127,7 @@ class ReadLimits:
         memory: what lies at most so far before the log end counts as being in memory.
         bytes_in_memory, count_in_memory, bytes_in_disk, count_in_disk: at most so much of one kind.
         correct_offsets: whether a wrong offset is answered with a better one (not on a slave, as a rule).
+        filter_terms: FILTER_TERMS.
     """
 
     memory: int
@@ -130,6 +136,7 @@ class ReadLimits:
     bytes_in_disk: int
     count_in_disk: int
     correct_offsets: bool
+    filter_terms: int = FILTER_TERMS
 
     @classmethod
     def of(cls, config: StoreConfig, physical_memory: int | None = None) -> ReadLimits:
@@ -257,12 +264,14 @@ def _collect(
     count = total = 0
     next_file: int | None = None
     last, base, end = 0, 0, -1
+    terms_left = limits.filter_terms
     data = memoryview(b"")
     for seen, (physical, size, tags_code) in enumerate(UNIT.iter_unpack(units)):
         last = physical
         if next_file is not None and physical < next_file:
             continue
-        if total and limits.is_full(size, max_msgs, total, count, log_end - physical > limits.memory):
+        full = total and limits.is_full(size, max_msgs, total, count, log_end - physical > limits.memory)
+        if full or terms_left <= 0:
             return status, seen, places, last
         if message_filter is not None and not _matches_queue(queue, tags_code, message_filter):
             if total == 0:
@@ -280,10 +289,12 @@ def _collect(
                 next_file = log.roll_next_file(physical)
                 continue
         at = physical - base
-        if message_filter is not None and not message_filter.matches_log(data[at : at + size]):
-            if total == 0:
-                status = GetMessageStatus.NO_MATCHED_MESSAGE
-            continue
+        if message_filter is not None:
+            terms_left -= message_filter.terms and message_filter.terms + (size >> _PAGE_BITS)
+            if not message_filter.matches_log(data[at : at + size]):
+                if total == 0:
+                    status = GetMessageStatus.NO_MATCHED_MESSAGE
+                continue
         places.append((data, at, size))
         count += 1
         total += size

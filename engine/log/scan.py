@@ -136,7 +136,7 @@ class Scanner:
         self._check_crc = check_crc
         self._large = max_message_size + ENCODE_OVERHEAD
         self._window = max(window, V4_HEAD_SIZE)
-        self._fast = _fast_walk() if kernels else None
+        self._fast = load_fast_walk() if kernels else None
         self._may_be_long = kernels is None
         self._walked = 0  # bytes, without kernels
         self._claims = Claims(source, self._large, self._sound_size, self._first_sound)
@@ -153,7 +153,7 @@ class Scanner:
         """
         if self._may_be_long and not self._is_written(start + LONG, end):
             return None
-        fast = self._fast or (_fast_walk() if self._may_be_long else None)
+        fast = self._fast or (load_fast_walk() if self._may_be_long else None)
         if fast is None:
             return None
         scanner = copy.copy(self)
@@ -244,7 +244,7 @@ class Scanner:
                 if batch is not None:
                     yield batch
                     if first:
-                        first, self._may_be_long, self._fast = False, False, _fast_walk()
+                        first, self._may_be_long, self._fast = False, False, load_fast_walk()
                 at += stop.position
                 if at >= until:
                     break
@@ -285,7 +285,7 @@ class Scanner:
         stop = walk(buffer, 0, room, rows, check_crc=self._check_crc)
         self._walked += stop.position
         if self._may_be_long and self._walked >= LONG:  # small segments, one by one
-            self._may_be_long, self._fast = False, _fast_walk()
+            self._may_be_long, self._fast = False, load_fast_walk()
         rows = _before(rows, limit)
         return RecordBatch(at, buffer, rows) if rows else None, stop
 
@@ -374,7 +374,7 @@ def kernels_if_loaded() -> bool | None:
     return True if _KERNEL in sys.modules else None
 
 
-def _fast_walk() -> FastWalk | None:
+def load_fast_walk() -> FastWalk | None:
     """The walk by kernels; None without numba."""
     try:
         from engine.log.kernels.walk import fast_walk

@@ -28,6 +28,8 @@ Expression: TypeAlias = "Callable[[Mapping[str, str]], Value]"
 MOST = 8192
 """Characters of an expression, and how deep it may nest is bounded by `DEEPEST`."""
 DEEPEST = 100
+_RECORD = 16
+"""Terms that take as long as reading the properties of a record."""
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?L?)|'(?P<text>(?:[^']|'')*)'|(?P<name>[A-Za-z_$][\w$]*)"
     r"|(?P<sign><>|>=|<=|[=<>(),+-]))"
@@ -50,12 +52,16 @@ class BadExpression(InvalidArgument):
 class SqlFilter:
     """Messages whose properties make an expression true (engine.log.filters.MessageFilter).
 
+    Attributes:
+        terms: words and signs of the expression, and as many as reading a record's properties takes.
+
     Raises:
         BadExpression.
     """
 
     def __init__(self, expression: str) -> None:
-        self._matches = compile_expression(expression)
+        self._matches, size = _compiled(expression)
+        self.terms = _RECORD + size
 
     def matches_queue(self, tags_code: int | None, ext: ExtUnit | None) -> bool:
         """A unit says nothing of properties."""
@@ -69,12 +75,17 @@ class SqlFilter:
 
 def compile_expression(text: str) -> Expression:
     """What an expression says of properties: True, False, or None for unknown. Raises BadExpression."""
+    return _compiled(text)[0]
+
+
+def _compiled(text: str) -> tuple[Expression, int]:
+    """The same, and how many tokens it has. Raises BadExpression."""
     if len(text) > MOST:
         raise BadExpression(f"expression has {len(text)} characters, at most {MOST} are allowed")
     parser = _Parser(text)
     expression = parser.any_of()
     parser.end()
-    return lambda properties: _truth(expression(properties))
+    return (lambda properties: _truth(expression(properties))), len(parser)
 
 
 class _Parser:
@@ -96,6 +107,9 @@ class _Parser:
             self._tokens.append((kind, word, start))
             place = match.end()
         self._length = end
+
+    def __len__(self) -> int:
+        return len(self._tokens)
 
     def end(self) -> None:
         """Nothing may follow."""

@@ -11,7 +11,7 @@
 | `startTime`, `endTime` | store time: from the first on, and before the second; ISO 8601, epoch ms, `2 hours ago` |
 | `splitBytes` | about how many bytes of log a task reads (default: 128M) |
 | `onDamage` | `fail` (default), `mark` (a row whose `damage` says what), `skip` (counted: `damage()` in source.py) |
-| `decompress` | `true`: bodies that a producer compressed (zlib) as it sent them (default: false) |
+| `decompress` | `true`: bodies that a producer compressed (zlib, lz4, zstd) as it had them (default: false) |
 | `config` | a broker's properties file, which holds for all stores |
 | `clockSlack` | how far the clock of a broker may have been set back, for `startTime` and `endTime` (default: 1h) |
 | `pushFilters` | `true`: Spark's filters are looked at before rows are made; one query a `load()` (see source.py) |

@@ -54,7 +54,7 @@ def heads(data: Any, table: Any, out: Any) -> bool:
 
 @compiled
 def bodies_ok(data: Any, table: Any, out: Any) -> None:
-    """Fill out (bool[n]): whether a body is what its CRC says; an empty one has none to check."""
+    """Fill out (bool[n]): whether a body has its CRC; an empty one has none to check."""
     for i in range(len(table)):
         at = table[i, _BODY]
         length = table[i, _BODY_LENGTH]

@@ -48,7 +48,9 @@ class StoreRef:
         return os.fspath(self.config.store_path_root_dir)
 
 
-def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk | None = None) -> tuple[StoreRef, ...]:
+def find_stores(
+    places: Iterable[str], *, config: Path | None = None, disk: Disk | None = None, follow_links: bool = False
+) -> tuple[StoreRef, ...]:
     """The stores at `places`: directories, globs, or either as `NAME=PATH`. In the order given, globs by path.
 
     Without a name a store has that of its directory; of a glob's, the part of the path that tells them apart.
@@ -57,6 +59,7 @@ def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk
         places: at least one.
         config: a broker's properties file that holds for all of them.
         disk: how files are reached.
+        follow_links: changes are made through links below the stores' directories, too.
 
     Raises:
         NotAStore: no store there (a glob without a match, RocksDB, DLedger). Refused: two have the same name.
@@ -68,7 +71,7 @@ def find_stores(places: Iterable[str], *, config: Path | None = None, disk: Disk
         named, path = _named(place)
         roots = _roots(path)
         for name, root in zip(_names(roots), roots, strict=True):
-            ref = _look(disk, named or name, Path(os.path.abspath(root)), config)
+            ref = _look(disk, named or name, Path(os.path.abspath(root)), config, follow_links=follow_links)
             other = by_name.setdefault(ref.name, ref)
             if other is not ref:
                 raise Refused(
@@ -118,8 +121,9 @@ def _names(roots: list[str]) -> list[str]:
     return [part[-1] for part in parts]
 
 
-def _look(disk: Disk, name: str, root: Path, config: Path | None) -> StoreRef:
+def _look(disk: Disk, name: str, root: Path, config: Path | None, *, follow_links: bool) -> StoreRef:
     words = ("--store", os.fspath(root), *(() if config is None else ("-c", os.fspath(config))))
-    files = survey(disk, replace(of_store(root, config), typed=words))  # what an error says to run next names the store
+    # what an error says to run next names the store
+    files = survey(disk, replace(of_store(root, config), typed=words, follow_links=follow_links))
     live = holder_of(disk, files.root) is not None
     return StoreRef(name, files.config, files.log, live, None if config is None else os.path.abspath(config))

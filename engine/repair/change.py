@@ -4,6 +4,8 @@ Each kind of change is a `Change`: a value whose fields are its options, in the 
 truncate/change.py …). `carry_out` runs it for everybody: the command line, which shows the plan and asks; a drill,
 which agrees to all. `preview` is the dry run: it locks nothing, and writes nothing into the store.
 
+The disk of a run makes changes below the store's directories alone (reach.py): no change has to take care of it.
+
 A store is surveyed once, and the survey is handed on. Before the lock only so much is looked at that no lock file is
 made where no store is: what a survey saw before the lock may be stale when it is held.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -23,12 +25,14 @@ from engine.format import names
 from engine.inspect.store.newer import refuse_change, refuse_open
 from engine.inspect.store.odd import in_places
 from engine.inspect.store.survey import demand_store, survey
+from engine.repair.reach import beneath, outside, told_of_links
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import NextStep, RStoreError
     from engine.files.disk import Disk
     from engine.files.entry import Entry
+    from engine.files.operations import Touch
     from engine.inspect.store.survey import StoreFiles
 
 Plan = TypeVar("Plan")
@@ -122,6 +126,11 @@ class Change(ABC, Generic[Plan]):
         """Whether it is made for a store that a daemon has open, and carried out by that."""
         return False
 
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """Directories outside of the store that its options name, and where it makes changes, too."""
+        return ()
+
     def settings(self, disk: Disk, config: StoreConfig) -> StoreConfig:
         """The settings that the store is surveyed with."""
         del disk
@@ -149,6 +158,14 @@ class Change(ABC, Generic[Plan]):
     @abstractmethod
     def changes(self, plan: Plan) -> bool:
         """Whether carrying it out changes a byte."""
+
+    def touched(self, disk: Disk, plan: Plan) -> Iterable[tuple[str, Touch]]:
+        """Paths of the store that carrying it out changes, and how: a link that it would go through refuses the plan.
+
+        Those in directories that rstore makes for itself need not be named.
+        """
+        del disk, plan
+        return ()
 
     @abstractmethod
     def apply(self, run: ChangeRun, plan: Plan) -> str | None:
@@ -208,11 +225,14 @@ def carry_out(
     """Plan a change of the store that `config` names, and make it where the caller agrees (without one: at once).
 
     Raises:
-        the plan's refusal. NotAStore, NewerStore, StoreLocked: nothing was written, not even a lock file. DiskFull,
-        StorageError: run it again.
+        the plan's refusal. NotAStore, NewerStore, StoreLocked: nothing was written, not even a lock file. OutsideStore:
+        it would change what lies outside of the store. DiskFull, StorageError: run it again.
     """
+    entries = demand_lockable(disk, config)
+    disk = beneath(disk, config, change.elsewhere)
     run = ChangeRun(disk, config, caller or Consent(), locked=True)
-    if _is_lock_odd(disk, config, demand_lockable(disk, config)):  # what to do about it is in the plan
+    _note_links(run)
+    if _is_lock_odd(disk, config, entries):  # what to do about it is in the plan
         unlocked = replace(run, locked=False)
         with _planned(change, unlocked) as (_, plan):
             _refuse(change, unlocked, plan)
@@ -235,7 +255,8 @@ def preview(change: Change[Plan], disk: Disk, config: StoreConfig, caller: Calle
     Raises:
         the plan's refusal. NotAStore, NewerStore, StorageError.
     """
-    run = ChangeRun(disk, config, caller or Consent(), locked=False)
+    run = ChangeRun(beneath(disk, config, change.elsewhere), config, caller or Consent(), locked=False)
+    _note_links(run)
     with _planned(change, run) as (files, plan):
         if not change.is_beside:
             _note_holder(run, files.root)
@@ -278,11 +299,18 @@ def _planned(change: Change[Plan], run: ChangeRun) -> Iterator[tuple[StoreFiles,
 
 
 def _refuse(change: Change[Plan], run: ChangeRun, plan: Plan) -> None:
-    """Raise the plan's refusal, once it was shown."""
+    """Raise the plan's refusal, once it was shown; one that would change something through a link has one, too."""
     refusal = change.refusal(plan)
+    if refusal is None and change.changes(plan):
+        refusal = outside(run.disk, change.touched(run.disk, plan))
     if refusal is not None:
         run.caller.refused(run, plan, refusal)
         raise refusal
+
+
+def _note_links(run: ChangeRun) -> None:
+    for text in told_of_links(run.disk):
+        run.caller.note(text)
 
 
 def _note_holder(run: ChangeRun, root: str) -> None:

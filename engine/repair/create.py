@@ -18,6 +18,7 @@ from engine.errors import Refused
 from engine.format import names
 from engine.format.checkpoint import FILE_SIZE
 from engine.inspect.store.path_slips import slip_for_a_new_store
+from engine.repair.reach import beneath
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -48,9 +49,10 @@ def complete_store(disk: Disk, config: StoreConfig) -> dict[str, int]:
     """`create_store` where it may have been killed halfway: makes what is missing. The sizes come first.
 
     Raises:
-        DiskFull, StorageError.
+        DiskFull, StorageError. OutsideStore: a link leads out of it.
     """
     root = os.fspath(config.store_path_root_dir)
+    disk = beneath(disk, config)
     sizes = {apache_key(name): int(getattr(config, name)) for name in STORE_SIZES}
     disk.mkdirs(root)
     lines = ["# The sizes with which this store was made (rstore init).", *(f"{k}={v}" for k, v in sizes.items())]

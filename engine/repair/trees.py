@@ -36,11 +36,18 @@ def zero_range(disk: Disk, path: str, position: int, length: int) -> None:
 
 
 def remove_tree(disk: Disk, path: str) -> None:
-    """Remove a directory with all that is in it; nothing when it is absent. Raises StorageError."""
-    if not disk.exists(path):
+    """Remove a directory with all that is in it; nothing when it is absent. Of a link the link goes, and no more.
+
+    Raises StorageError.
+    """
+    entry = disk.look(path)
+    if entry is None:
+        return
+    if not entry.is_directory or disk.link_of(path):
+        disk.unlink(path)
         return
     for entry in disk.scandir(path):
-        if disk.is_dir(entry.path):
+        if entry.is_directory and not disk.link_of(entry.path):
             remove_tree(disk, entry.path)
         else:
             disk.unlink(entry.path)
@@ -49,7 +56,7 @@ def remove_tree(disk: Disk, path: str) -> None:
 
 def sync_file(disk: Disk, path: str, size: int) -> None:
     """A file's first `size` bytes are on disk: who wrote them may have been killed. Raises StorageError."""
-    file = disk.open_raw(path, writable=True)
+    file = disk.open_reader(path)  # a sync changes nothing, and may reach what a link leads to
     try:
         file.sync(0, size)
     finally:

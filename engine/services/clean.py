@@ -1,11 +1,11 @@
 """Deletes what has expired, and refuses puts on a disk that is nearly full (Apache CleanCommitLogService and
 CleanConsumeQueueService).
 
-Theory. Every ten seconds the disks are looked at; every cleanResourceInterval, the first time a minute after the start,
-there is a round: log files go by the rule of engine.log.retention, then what of the consume queues, their extensions
-and the index lies before the log's new first byte. A reader that has a file keeps what it has: its bytes stay mapped
-until it lets go. A file that somebody holds is shut to others and is tried again, and after
-destroyMapedFileIntervalForcibly its holder is overruled.
+Theory. Every ten seconds the disks are looked at, and every second while puts are refused for them. Every
+cleanResourceInterval, the first time a minute after the start, there is a round: log files go by the rule of
+engine.log.retention, then what of the consume queues, their extensions and the index lies before the log's new first
+byte. A reader that has a file keeps what it has: its bytes stay mapped until it lets go. A file that somebody holds is
+shut to others and is tried again, and after destroyMapedFileIntervalForcibly its holder is overruled.
 
 The order is log, queues, index, each oldest first and each name durable before the next goes: killed anywhere, the log
 is a run without a gap, and the next round does the rest. Before a log file goes the queues are made durable: it could
@@ -47,6 +47,9 @@ FIRST_ROUND_MS = 60_000
 
 LOOK_MS = 10_000
 """Between two looks at the disks. Source: DefaultMessageStore#addScheduleTask, diskCheckScheduledExecutorService."""
+
+REFUSED_LOOK_MS = 1000
+"""Between two looks for puts that are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ class CleanService(Worker):
         self._hanging = False
         self._manual = 0
         self._asked = False
+        self._looked_ms = 0.0
         self._use: DiskUse | None = None
         self._full_paths: tuple[str, ...] = ()
         self._log_files = self._queue_files = self._index_files = 0
@@ -157,6 +161,13 @@ class CleanService(Worker):
         self._manual = MANUAL_ROUNDS
         self._asked = True
         self.wake()
+
+    def look_soon(self) -> None:
+        """A put was refused for a full disk: there may be space by now. At most once in REFUSED_LOOK_MS. Any thread."""
+        now = monotonic_ms()
+        if now - self._looked_ms >= REFUSED_LOOK_MS and self._flags.is_set_by(Flag.DISK_FULL, self.name):
+            self._looked_ms = now
+            self.wake()
 
     def between_rounds(self) -> contextlib.AbstractContextManager[object]:
         """A context in which no file is deleted."""

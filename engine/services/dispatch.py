@@ -6,8 +6,8 @@ through the one scanner, derives units and keys a batch at a time, and moves `po
 Rules (RECOVERY.md, "Where it differs from Apache 4.9.8"):
 - A place without a sound record stops dispatch and the store's writing (rule 9). Nothing is stepped over in
   silence: a gap between segments is, and is a finding; so is a queue offset that jumps (rule 16) or can't be true.
-- A full disk is waited for: what is done of a batch is remembered, and the rest is tried again every second.
-  Meanwhile the store takes no puts, so that no message is acknowledged that can't be found for long.
+- A full disk, and a lack of descriptors, are waited for: what is done of a batch is remembered, and the rest is tried
+  again every second. Meanwhile the store takes no puts: no message is acknowledged that can't be found for long.
 - Any other failed write to a queue or the index is final, as Apache's flags have it.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from engine.config import BrokerRole
-from engine.errors import DiskFull, FormatError, RStoreError
+from engine.errors import DiskFull, FormatError, RStoreError, Shortage
 from engine.format.judge import Reason
 from engine.format.quantities import counted
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
@@ -120,6 +120,10 @@ def _groups(units: Units) -> list[tuple[int, NDArray[np.intp] | slice]]:
     return [(int(units.queue[rows[0]]), rows) for rows in np.split(order, cuts)]
 
 
+def _flag_of(error: Shortage) -> Flag:
+    return Flag.DISK_FULL if isinstance(error, DiskFull) else Flag.WRITE_LOGICS_QUEUE_ERROR
+
+
 class DispatchService(Worker):
     """See the module.
 
@@ -165,9 +169,10 @@ class DispatchService(Worker):
         self._position = 0
         self._progress = (0, 0)
         self._failure: RStoreError | None = None
-        self._stuck: DiskFull | None = None
+        self._stuck: Shortage | None = None
         self._over = False
         self._awaited = 0
+        self._calls: list[tuple[int, Callable[[], None]]] = []
         self._findings: deque[DispatchFinding] = deque(maxlen=FINDINGS_KEPT)
 
     @property
@@ -217,13 +222,27 @@ class DispatchService(Worker):
         """Wait until `position` has reached `offset`.
 
         Raises:
-            RStoreError: dispatch has failed. DiskFull: it waits for space.
+            RStoreError: dispatch has failed. Shortage: it waits for space, or for descriptors.
         """
         with self._hurried(), self._moved:
             self._moved.wait_for(lambda: self._position >= offset or self._failure or self._stuck or self._over)
             trouble = self._failure or self._stuck
             if self._position < offset and trouble is not None:
                 raise trouble
+
+    def when_dispatched(self, offset: int, call: Callable[[], None]) -> None:
+        """Have `call` called, once, when `position` has reached `offset`, or dispatch can't get there for now.
+
+        From the dispatch thread, or at once from this one; it must not block, nor raise. Nothing is gathered meanwhile.
+        """
+        with self._moved:
+            waits = self._position < offset and not (self._failure or self._stuck or self._over)
+            if waits:
+                self._calls.append((offset, call))
+        if waits:
+            self._hurry()
+        else:
+            call()
 
     # --- the thread -------------------------------------------------------------------------------------------------
 
@@ -247,23 +266,42 @@ class DispatchService(Worker):
     @contextlib.contextmanager
     def _hurried(self) -> Iterator[None]:
         """Somebody waits: nothing is gathered meanwhile, and what nobody has woken for is looked at."""
+        self._hurry()
+        try:
+            yield
+        finally:
+            self._unhurry(1)
+
+    def _hurry(self) -> None:
         with self._condition:
             self._awaited += 1
             self._woken = True
             self._condition.notify_all()
-        try:
-            yield
-        finally:
-            with self._condition:
-                self._awaited -= 1
+
+    def _unhurry(self, count: int) -> None:
+        with self._condition:
+            self._awaited -= count
 
     def _ended(self) -> None:
         with self._moved:
             self._over = True
             self._moved.notify_all()
+        self._call_all()
+
+    def _call_all(self, position: int | None = None) -> None:
+        """Call who waits for a physical offset up to `position`; None: everybody, as nothing more will come for now."""
+        with self._moved:
+            calls, self._calls = self._calls, []
+            if position is not None:
+                self._calls = [(offset, call) for offset, call in calls if offset > position]
+                calls = [(offset, call) for offset, call in calls if offset <= position]
+        if calls:
+            self._unhurry(len(calls))
+        for _, call in calls:
+            call()
 
     def _dispatch(self) -> bool:
-        """Everything that is readable; False when the disk is full and the rest has to wait.
+        """Everything that is readable; False when the system lacks something and the rest has to wait.
 
         A little that came meanwhile is left for another turn.
         """
@@ -276,11 +314,12 @@ class DispatchService(Worker):
                 if 0 < end - self._position < WORTH and not (self._stopping or self._awaited):
                     self.wake()  # by itself: a blank record may be all that came, of an append that has failed
                     break
-        except DiskFull as error:
-            self._flags.set(Flag.DISK_FULL, error, by=self.name)
+        except Shortage as error:
+            self._flags.set(_flag_of(error), error, by=self.name)
             with self._moved:
                 self._stuck = error
                 self._moved.notify_all()
+            self._call_all()
             return False
         return True
 
@@ -334,7 +373,7 @@ class DispatchService(Worker):
         if work.keys is not None and self._index is not None:
             try:
                 self._index.put(work.keys)
-            except DiskFull:
+            except Shortage:
                 raise
             except RStoreError as error:
                 self._flags.set(Flag.WRITE_INDEX_FILE_ERROR, error)
@@ -344,6 +383,7 @@ class DispatchService(Worker):
         if self._stuck is not None:
             self._stuck = None
             self._flags.clear(Flag.DISK_FULL, by=self.name)
+            self._flags.clear(Flag.WRITE_LOGICS_QUEUE_ERROR, by=self.name)
         if len(work.units):
             self._progress = (work.end, work.timestamp)
         self._move(work.end)
@@ -361,7 +401,7 @@ class DispatchService(Worker):
                 units.tags_code[rows],
                 store_timestamp=units.store_timestamp[rows] if self._with_times else None,
             )
-        except DiskFull:
+        except Shortage:
             raise
         except RStoreError as error:
             self._flags.set(Flag.WRITE_LOGICS_QUEUE_ERROR, error)
@@ -405,6 +445,8 @@ class DispatchService(Worker):
         with self._moved:
             self._position = position
             self._moved.notify_all()
+        if self._calls:
+            self._call_all(position)
 
     def _find(self, offset: int, text: str) -> None:
         self._findings.append(DispatchFinding(offset, text))
@@ -414,3 +456,4 @@ class DispatchService(Worker):
         with self._moved:
             self._failure = error
             self._moved.notify_all()
+        self._call_all()

@@ -21,7 +21,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from engine.errors import DiskFull, RStoreError
+from engine.errors import RStoreError, Shortage
 from engine.log.results import PutMessageStatus
 from engine.services.waiting import FlushFuture
 from engine.services.worker import OnFailure, Worker, monotonic_ms
@@ -218,7 +218,8 @@ class FlushRealTimeService(Worker):
 class CommitRealTimeService(Worker):
     """Copies the write buffers to their files, then wakes the flush and the dispatch.
 
-    A full disk is waited for: nothing is lost meanwhile but time, and `on_full` is told (None when it is over).
+    A full disk, and a lack of descriptors, are waited for: nothing is lost meanwhile but time, and `on_full` is told
+    (None when it is over).
     """
 
     def __init__(
@@ -226,7 +227,7 @@ class CommitRealTimeService(Worker):
         log: CommitLog,
         config: StoreConfig,
         on_commit: Callable[[], None],
-        on_full: Callable[[DiskFull | None], None],
+        on_full: Callable[[Shortage | None], None],
         on_failure: OnFailure,
     ) -> None:
         super().__init__("CommitRealTimeService", on_failure)
@@ -256,7 +257,7 @@ class CommitRealTimeService(Worker):
             least = 0
         try:
             still = self._log.commit(least)
-        except DiskFull as error:
+        except Shortage as error:
             self._full = True
             self._on_full(error)
             return

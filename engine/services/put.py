@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from engine.config import BrokerRole
-from engine.errors import DiskFull, RStoreError, StorageError
+from engine.errors import RStoreError, Shortage, StorageError
 from engine.format import properties
 from engine.format.quantities import counted
 from engine.log.results import (
@@ -24,6 +24,7 @@ from engine.log.results import (
     StoreClosed,
     WriteFailed,
 )
+from engine.services.shortage import lasts
 from engine.services.waiting import FlushFuture, Pending
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class PutService:
         clock: ms.
         group_commit: with SYNC_FLUSH, who flushes for us; None otherwise.
         appended: is called after each append (wakes dispatch and flush).
+        refused: is called when a flag has refused a put: what set it may look again.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class PutService:
         clock: Clock,
         group_commit: GroupCommitService | None,
         appended: Callable[[], None],
+        refused: Callable[[], None],
     ) -> None:
         self._log = log
         self._flags = flags
@@ -79,6 +82,7 @@ class PutService:
         self._clock = clock
         self._group_commit = group_commit
         self._appended = appended
+        self._refused = refused
         self._slave = config.broker_role is BrokerRole.SLAVE
         limits_queues = config.enable_lmq and config.enable_multi_dispatch
         self._sync_master = config.broker_role is BrokerRole.SYNC_MASTER
@@ -88,7 +92,7 @@ class PutService:
         self._asks_more = self._slave or limits_queues
         self._patience = (max(config.sync_flush_timeout, config.slave_timeout) + _GRACE_MS) / 1000
         self._paths = [str(path) for path in config.commit_log_paths]
-        self._no_space: tuple[DiskFull, int] | None = None
+        self._no_space: tuple[Shortage, int] | None = None
         self.closed = False
         self.replicate: Replicate | None = None
 
@@ -147,9 +151,11 @@ class PutService:
         except WriteFailed as error:
             return PutResult(PutMessageStatus.UNKNOWN_ERROR, error=error)
         except StorageError as error:
-            if isinstance(error, DiskFull):
-                self._no_space = (error, log.max_offset)
-            return PutResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, error=error)
+            if not isinstance(error, Shortage):
+                return PutResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, error=error)
+            # Apache has CREATE_MAPEDFILE_FAILED for a full disk, too: of which a client can't tell that it passes.
+            self._no_space = (error, log.max_offset)
+            return PutResult(_UNAVAILABLE, error=error)
         self._appended()
         if self._never_waits:
             return _made(PutResult, (_OK, append, None))
@@ -174,6 +180,7 @@ class PutService:
         if not self._flags.writeable:
             refused, error = self._flags.refusal
             if refused:
+                self._refused()
                 return PutResult(_UNAVAILABLE, error=error)
         if self._log.begin_time_in_lock and self.page_cache_busy:
             return PutResult(
@@ -201,8 +208,9 @@ class PutService:
         """Whether puts may wait for flush or slave."""
         return not self._never_waits
 
-    def out_of_space(self, disk: Disk) -> DiskFull | None:
-        """Why the last put got no file of the log; None: there is space for one now, or a later put was stored.
+    def out_of_space(self, disk: Disk) -> Shortage | None:
+        """Why the last put got no file of the log; None: there is space (and a descriptor) for one now, or a later
+        put was stored.
 
         No flag says it: each put tries again, as in Apache, and what fits into the last file is stored.
         """
@@ -210,7 +218,7 @@ class PutService:
         if noted is None:
             return None
         error, end = noted
-        if self._log.max_offset == end and not self.files_that_fit(disk):
+        if self._log.max_offset == end and all(lasts(error, disk, path, self._log.file_size) for path in self._paths):
             return error
         if self._no_space is noted:
             self._no_space = None

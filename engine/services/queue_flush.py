@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.config import BrokerRole
-from engine.errors import DiskFull
+from engine.errors import Shortage
 from engine.services.worker import OnFailure, Worker, monotonic_ms
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ class FlushConsumeQueueService(Worker):
         self.flush_all()
 
     def _flush_or_wait(self) -> None:
-        """A new checkpoint takes space: on a full disk it waits, as nothing is lost by an older one."""
+        """A new checkpoint takes space and a descriptor: without them it waits, as nothing is lost by an older one."""
         try:
             self._flush()
-        except DiskFull:
+        except Shortage:
             self._dirty = True
             self._last = 0.0
 

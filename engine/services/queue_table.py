@@ -1,7 +1,7 @@
 """All consume queues of an open store, by topic and queue id (Apache consumeQueueTable).
 
-A queue that recovery knows is opened when it is first used: a store may have tens of thousands, and each open one
-takes a file descriptor and a map. Its positions are known before, from recovery.
+A queue that recovery knows is opened when it is first used: a store may have tens of thousands. Its positions are known
+before, from recovery. An open one holds no descriptor, and its files are mapped while they are used (`OpenFiles`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from engine.files.open_files import OpenFiles
 from engine.format import names
 from engine.log.consume_queue import ConsumeQueue
 from engine.log.consume_queue_ext import ConsumeQueueExt
@@ -24,17 +25,20 @@ if TYPE_CHECKING:
 class QueueTable:
     """See the module. Thread-safe; a queue itself has one appender (dispatch).
 
+    `most_open`: files that are mapped at a time; None: as many as the system lets us have.
+
     Attributes:
         lmq_count: light queues that were seen so far (Apache lmqConsumeQueueNum).
     """
 
-    def __init__(self, disk: Disk, config: StoreConfig) -> None:
+    def __init__(self, disk: Disk, config: StoreConfig, most_open: int | None = None) -> None:
         self._disk = disk
         self._file_size = config.mapped_file_size_consume_queue
         self._ext_size = config.mapped_file_size_consume_queue_ext if config.enable_consume_queue_ext else None
         root = config.store_path_root_dir
         self._base = str(root / names.CONSUMEQUEUE)
         self._ext_base = str(root / names.CONSUMEQUEUE_EXT)
+        self._open_files = OpenFiles(most_open)
         self._lock = threading.Lock()
         self._known: dict[TopicQueue, QueueState] = {}
         self._open: dict[TopicQueue, ConsumeQueue] = {}
@@ -62,8 +66,8 @@ class QueueTable:
             if consume_queue is None:
                 ext = None
                 if self._ext_size is not None:
-                    ext = ConsumeQueueExt(self._disk, self._ext_base, queue, self._ext_size)
-                consume_queue = ConsumeQueue(self._disk, self._base, queue, self._file_size, ext)
+                    ext = ConsumeQueueExt(self._disk, self._ext_base, queue, self._ext_size, self._open_files)
+                consume_queue = ConsumeQueue(self._disk, self._base, queue, self._file_size, ext, self._open_files)
                 consume_queue.open(self._known.get(queue))
                 if queue in self._known:
                     consume_queue.correct_min_offset(self._min_physical_offset)
@@ -76,6 +80,11 @@ class QueueTable:
         """Every queue of the store, opened or not, by topic and id."""
         with self._lock:
             return tuple(sorted(self._known.keys() | self._open.keys()))
+
+    def names(self) -> list[TopicQueue]:
+        """As `queues`, in no order, and those that are open may be there twice: at next to no cost."""
+        with self._lock:
+            return [*self._known, *self._open]
 
     def opened(self) -> tuple[ConsumeQueue, ...]:
         """The queues that are open."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from engine.errors import InvalidArgument
 
 PORT_MAX = 0xFFFF
@@ -32,11 +30,3 @@ def _is_host(text: str) -> bool:
     except UnicodeError:
         return False
     return 0 < len(text) <= _HOST_MAX and not any(letter.isspace() or letter in "\0/" for letter in text)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.errors import FormatError
+from engine.format.quantities import counted
 
-LARGEST = 64 << 20
-"""What a compressed body may become, bytes."""
+LARGEST = 32 << 20
+"""What a compressed body may become, bytes: 200,000 topics of the longest names."""
 _INT = struct.Struct(">i")
 
 
@@ -40,11 +41,12 @@ def compress(data_version: bytes, topics: Iterable[str], filter_servers: bytes) 
     return zlib.compress(b"".join((_sized(data_version), _INT.pack(len(lines)), *lines, _sized(filter_servers))), 9)
 
 
-def decompress(body: bytes) -> RegistrationTexts:
-    """The texts of a body.
+def decompress(body: bytes, most: int | None = None) -> RegistrationTexts:
+    """The texts of a body. `most`: topics.
 
     Raises:
-        FormatError: no zlib stream, an incomplete one, one of more than LARGEST bytes, an invalid length.
+        FormatError: no zlib stream, an incomplete one, one of more than LARGEST bytes or `most` topics, an invalid
+            length.
     """
     stream = zlib.decompressobj()
     try:
@@ -76,7 +78,10 @@ def decompress(body: bytes) -> RegistrationTexts:
         return data[at - size : at]
 
     version = text()
-    topics = tuple(text().decode("utf-8", "replace") for _ in range(number()))
+    count = number()
+    if most is not None and count > most:
+        raise FormatError(f"broker registration has {counted(count, 'topic')}, at most {most} are allowed", offset=at)
+    topics = tuple(text().decode("utf-8", "replace") for _ in range(count))
     return RegistrationTexts(version, topics, text())
 
 

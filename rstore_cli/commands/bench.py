@@ -57,6 +57,10 @@ def bench(
         bool,
         typer.Option("--serve", help="Also the daemon under load, against Apache's broker (it alone: --job serve)."),
     ] = False,
+    client: Annotated[
+        bool,
+        typer.Option("--client", help="Also rstore's client beside Java's, on one broker (it alone: --job client)."),
+    ] = False,
     replication: Annotated[
         bool,
         typer.Option("--replication", help="Also slaves and masters, against Apache's (it alone: --job replication)."),
@@ -107,6 +111,7 @@ def bench(
         serve,
         replication,
         quick,
+        client,
     ).checked()
     settings.on_interrupt = "the measurements so far are lost; none of your stores was touched"
     with _progress(settings) as progress:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from engine.errors import InvalidArgument
+from engine.errors import InvalidArgument, RStoreError
 from rstore_cli._common import FOUND, Settings, settings_of
 from rstore_cli.commands.check import show_findings, show_next
 
 if TYPE_CHECKING:
+    from engine.broker.outlook import Outlook
     from engine.broker_conf.report import Report
     from engine.config import StoreConfig
     from rstore_cli.render import Output
@@ -30,7 +31,8 @@ def doctor(
 ) -> None:
     """Show why a broker does not start on this store: files, sizes, paths, rights, disk, configuration, kind of store.
 
-    With -c or --conf also a verdict on each key of the broker's properties file: in force, misread, ignored, unknown.
+    With -c or --conf also a verdict on each key of the broker's properties file: in force, misread, ignored, unknown;
+    and whom the daemon (serve) lets in with it, and which of its options change that.
     Reads only, and no messages: rstore check reads those. Exit code 1 when something prevents a broker's start.
     """
     settings = settings_of(context)
@@ -47,10 +49,12 @@ def doctor(
     from engine.pipeline.ready import ready
 
     file = settings.config
-    diagnosis = look(Disk(), config, None if file is None else str(file))
+    diagnosis = look(Disk(), config, None if file is None else str(file), _replication(config, output))
     spark = ready()
+    served = None if file is None else _outlook(file)
     if output.json:
-        output.document({**diagnosis.to_json(), "sparkJobs": spark.to_json()})
+        daemon = None if served is None else served.to_json()
+        output.document({**diagnosis.to_json(), "daemon": daemon, "sparkJobs": spark.to_json()})
     else:
         verdict = "Nothing prevents a broker's start." if diagnosis.starts else "Do not start a broker yet:"
         if diagnosis.starts and diagnosis.newer:
@@ -59,6 +63,8 @@ def doctor(
         if diagnosis.configuration is not None:
             output.text(_counts(str(file), diagnosis.configuration))
         show_findings(output, diagnosis.findings, diagnosis.next)
+        if diagnosis.configuration is not None:
+            _show_outlook(output, served)
         output.text()
         why = "; ".join(diagnosis.code_14)
         output.text(
@@ -75,6 +81,18 @@ def doctor(
         show_next(output, diagnosis.next)
     if not diagnosis.starts:
         raise typer.Exit(FOUND)
+
+
+def _replication(config: StoreConfig, output: Output) -> dict[str, Any] | None:
+    """What the store's daemon says of its replication; None: no daemon runs, or it does not answer us."""
+    from rstore_cli.daemon import DaemonConnection
+
+    try:
+        live = DaemonConnection(config.store_path_root_dir).ask("GET", "/status")
+    except RStoreError as error:  # another user's, or it hangs: the files say enough
+        output.warn(f"The daemon did not answer: {error}")
+        return None
+    return live.get("replication") if isinstance(live, dict) else None
 
 
 def _settings(settings: Settings) -> StoreConfig | None:
@@ -95,14 +113,18 @@ def _only_conf(output: Output, file: Path, *, unread_store: bool) -> None:
     from engine.broker_conf.report import Judgement
     from engine.broker_conf.values import shown
     from engine.files.disk import Disk
-    from engine.inspect.check.doctor_conf import CONF_CODES, look_at_conf
+    from engine.inspect.check.doctor_conf import CONF_CODES, OF_THE_WHOLE_FILE, look_at_conf
     from engine.inspect.finding import Findings
     from rstore_cli.render import printable
 
     findings = Findings(CONF_CODES)
     report = look_at_conf(Disk(), str(file), findings)
+    served = _outlook(file)
     if output.json:
-        output.document({"ok": report.starts and not unread_store, "file": str(file), **report.to_json()})
+        daemon = None if served is None else served.to_json()
+        output.document(
+            {"ok": report.starts and not unread_store, "file": str(file), **report.to_json(), "daemon": daemon}
+        )
     else:
         output.text(_counts(str(file), report))
         for verdict in report.verdicts:
@@ -112,11 +134,30 @@ def _only_conf(output: Output, file: Path, *, unread_store: bool) -> None:
             else:
                 output.text(f"{line}  [{verdict.judgement.value}]")
                 output.text(f"        {verdict.text}")
-        show_findings(output, tuple(f for f in findings.result() if f.code in ("conf-start", "conf-danger")), None)
+        show_findings(output, tuple(f for f in findings.result() if f.code in OF_THE_WHOLE_FILE), None)
+        _show_outlook(output, served)
         if unread_store:
             output.text("The store was not checked: these sizes are invalid.")
     if unread_store or not report.starts:
         raise typer.Exit(FOUND)
+
+
+def _outlook(file: Path) -> Outlook | None:
+    """What `rstore serve` would let in with this file."""
+    from engine.broker.outlook import outlook
+    from engine.files.disk import Disk
+
+    return outlook(Disk(), str(file))
+
+
+def _show_outlook(output: Output, served: Outlook | None) -> None:
+    from engine.broker.outlook import lines
+    from rstore_cli.render import printable
+
+    if served is not None:
+        output.text()
+        for line in lines(served):
+            output.text(printable(line))
 
 
 def _counts(file: str, report: Report) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import ENVIRONMENT, FOUND, Settings, settings_of
+from rstore_cli.interrupt import ended_by_a_signal
 from rstore_cli.render import Output, count, printable
 from rstore_cli.screen import is_terminal
 
@@ -131,7 +132,7 @@ def _run(settings: Settings, drills: list[Drill], wanted: RunOptions, report: Pa
         if report is not None and report.resolve().is_relative_to(source.store_path_root_dir.resolve()):
             raise InvalidArgument("--report is inside the store", path=report)
     settings.on_interrupt = "the scratch stores are deleted, no store was changed"
-    with _bars(output, [one.name for one in drills]) as tell:
+    with ended_by_a_signal(), _bars(output, [one.name for one in drills]) as tell:
         drilled = run_drills(drills, source=source, wanted=wanted, progress=tell)
     if report is not None:
         _write(report, drilled)

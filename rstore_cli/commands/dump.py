@@ -62,26 +62,28 @@ def commitlog(
     from engine.inspect.dump.dump import DAMAGE, dump_log, dump_log_batches
     from engine.inspect.store.known_names import KnownNames
     from engine.inspect.store.not_read import not_read
+    from engine.inspect.store.survey import survey
     from rstore_cli.log_rows import row_text
 
     beside = not_read(Disk(), config)
     say_not_read(output, config.typed, beside)
+    files = survey(Disk(), config)
     damaged = bool(beside)
     shown = 0
     if output.json:
         threads = jobs if limit is None else 1  # who asks for a few is not to wait for many
-        batches = dump_log_batches(Disk(), config, start=low, end=high, jobs=threads)
+        batches = dump_log_batches(Disk(), files, start=low, end=high, jobs=threads)
         for line, is_damage in islice(_log_lines(output, batches, topic, redact), limit):
             damaged |= is_damage
             shown += not is_damage
             sys.stdout.write(line)
     else:
-        for row in islice(dump_log(Disk(), config, start=low, end=high, topic=topic), limit):
+        for row in islice(dump_log(Disk(), files, start=low, end=high, topic=topic), limit):
             damaged |= row.kind == DAMAGE
             shown += row.kind != DAMAGE
             sys.stdout.write(row_text(row, redact=redact))
     if topic is not None and not shown and limit != 0:
-        known = KnownNames.of_store(Disk(), config)
+        known = KnownNames.of(Disk(), files)
         known.demand_topic(topic)
         unknown = f"; topics are in RocksDB ({known.hidden}), which rstore does not read"
         output.note(f"no message of topic {topic} was found in the log{unknown if known.hidden else ''}")
@@ -254,9 +256,10 @@ def config(context: typer.Context) -> None:
     from engine.inspect.store.newer import ROCKSDB_CONFIG
     from engine.inspect.store.survey import survey
 
+    files = survey(Disk(), store)
     broken = False
     some = False
-    for file in dump_config(Disk(), store):
+    for file in dump_config(Disk(), files):
         some = True
         broken |= file.problem is not None
         if output.json:
@@ -268,7 +271,7 @@ def config(context: typer.Context) -> None:
         if file.source is not None:
             output.raw(json.dumps(file.value, indent=2, ensure_ascii=False))
         output.text()
-    hidden = survey(Disk(), store).newer.where(ROCKSDB_CONFIG)
+    hidden = files.newer.where(ROCKSDB_CONFIG)
     if hidden:
         output.note(f"note: {ROCKSDB_CONFIG} ({hidden}) are not read: start its own RocketMQ 5 broker and ask that")
     elif not some:

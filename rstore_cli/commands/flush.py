@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -46,10 +47,12 @@ def _sync(config: StoreConfig) -> dict[str, Any]:
     """Sync every file of a closed store. Raises StoreLocked, NotAStore, StorageError."""
     from engine.files.disk import Disk
     from engine.files.lock import StoreLock
-    from engine.inspect.store.survey import survey
+    from engine.inspect.store.survey import demand_store, survey
+    from engine.repair.reach import beneath
     from engine.repair.sync import sync_store
 
-    disk = Disk()
-    root = survey(disk, config).root  # no store, no lock file
+    root = os.fspath(config.store_path_root_dir)
+    demand_store(Disk(), config, root)  # no store, no lock file
+    disk = beneath(Disk(), config)
     with StoreLock(disk, root):
         return {"by": "sync", "files": sync_store(disk, survey(disk, config))}

@@ -41,7 +41,7 @@ def get(
     physical_offset: Annotated[
         str | None, typer.Option("--physical-offset", metavar="N", help="The message at this physical offset.")
     ] = None,
-    decompress: Annotated[bool, typer.Option("--decompress", help="Decompress zlib-compressed bodies.")] = False,
+    decompress: Annotated[bool, typer.Option("--decompress", help="Decompress bodies (zlib, lz4, zstd).")] = False,
 ) -> None:
     """Show messages of a queue, or one by message id or physical offset.
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from engine.errors import InvalidArgument, from_os_error
+from engine.errors import InvalidArgument
 from engine.format.quantities import counted
-from rstore_cli._common import Settings, parse_size, settings_of
+from rstore_cli._common import Settings, settings_of
+from rstore_cli.given_messages import body_of, properties_of
 from rstore_cli.interrupt import Interrupts
 from rstore_cli.render import Output, printable, size
 
@@ -86,7 +87,7 @@ def put(
         _put_lines(settings, config, jsonl, topic, queue)
         return
     assert topic is not None
-    payload = _payload(body, body_file, None if count is None else body_size or "1K")
+    payload = body_of(body, body_file, None if count is None else body_size or "1K") or b""
     message = _message(topic, queue or 0, payload, _named(tags, keys, properties, delay_level), config)
     output = settings.output()
     if count is None:
@@ -122,8 +123,6 @@ def _opened(settings: Settings, config: StoreConfig, topic: str | None) -> Itera
     from engine.put_run import put_run
 
     output = settings.output()
-    if topic is not None:
-        _note_new(output, config, topic)
 
     def on_put(messages: int) -> None:
         put = counted(messages, "message was put and is", "messages were put and are")
@@ -132,7 +131,12 @@ def _opened(settings: Settings, config: StoreConfig, topic: str | None) -> Itera
     with (
         Interrupts() as interrupts,
         put_run(
-            Disk(), config, note=lambda text: output.note(f"note: {text}"), held=interrupts.held, on_put=on_put
+            Disk(),
+            config,
+            topic=topic,
+            note=lambda text: output.note(f"note: {text}"),
+            held=interrupts.held,
+            on_put=on_put,
         ) as run,
     ):
         yield run
@@ -159,16 +163,6 @@ def _summary(output: Output, run: PutRun) -> None:
     )
 
 
-def _note_new(output: Output, config: StoreConfig, topic: str) -> None:
-    """A put makes a topic that is not there yet: it may be a slip of the hand."""
-    from engine.files.disk import Disk
-    from engine.inspect.store.known_names import KnownNames
-
-    meant = KnownNames.of_store(Disk(), config).meant_topic(topic)
-    if meant:
-        output.note(f"note: the topic {topic} is new ({meant})")
-
-
 # --- what is put -----------------------------------------------------------------------------------------------------
 
 
@@ -181,31 +175,11 @@ def _check_topic(topic: str) -> None:
         raise InvalidArgument(printable(wrong.rstrip(".")), hint="Apache's client refuses it, too")
 
 
-def _payload(body: str | None, body_file: Path | None, fill: str | None) -> bytes:
-    if body is not None:
-        return body.encode("utf-8", "surrogateescape")
-    if body_file is not None:
-        try:
-            return body_file.read_bytes()
-        except OSError as error:
-            raise from_os_error(error, "reading the body", body_file) from None
-    if fill is not None:
-        length = parse_size(fill, "--size")
-        pattern = bytes(range(ord("a"), ord("z") + 1))
-        return (pattern * (length // len(pattern) + 1))[:length]
-    return b""
-
-
 def _named(tags: str | None, keys: str | None, given: list[str] | None, delay_level: int | None) -> dict[str, str]:
     from engine.format import properties as names
     from rstore_cli.messages import checked_properties
 
-    named: dict[str, str] = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InvalidArgument(f"--property {printable(text)}: not NAME=VALUE")
-        named[name] = value
+    named = properties_of(given)
     if keys is not None:
         named[names.KEYS] = keys
     if tags is not None:

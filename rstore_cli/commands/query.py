@@ -31,7 +31,7 @@ def query(
     ] = None,
     end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Highest store time.")] = None,
     most: Annotated[int, typer.Option("--max", min=1, metavar="N", help="Return the N newest.")] = 64,
-    decompress: Annotated[bool, typer.Option("--decompress", help="Decompress zlib-compressed bodies.")] = False,
+    decompress: Annotated[bool, typer.Option("--decompress", help="Decompress bodies (zlib, lz4, zstd).")] = False,
 ) -> None:
     """Find messages by key, through the index, and show them in log order.
 

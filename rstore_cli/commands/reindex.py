@@ -123,11 +123,13 @@ def _on_spark(
 def _write(settings: Settings, config: StoreConfig, scope: Scope, directory: Path, jobs: int | None) -> int:
     """Build below `directory`, which must be empty, and leave it there."""
     from engine.files.disk import Disk
+    from engine.repair.reach import building
     from engine.repair.reindex.reindex import build
 
-    disk, output = Disk(), settings.output()
+    output = settings.output()
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise InvalidArgument("--output requires an empty directory", path=directory)
+    disk = building(Disk(), config, os.fspath(directory))
     disk.mkdirs(os.fspath(directory))
     settings.on_interrupt = f"the store was not changed; {directory} is not complete"
     with output.progress("rebuilding") as tick:

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,7 @@ from rstore_cli.screen import is_terminal
 
 if TYPE_CHECKING:
     from engine.broker.ha.replicate import Replicated, Tell
+    from engine.broker.net.peer import RequestSigner
 
 _EVERY_S = 10.0
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -51,6 +53,25 @@ def replicate(
         bool, typer.Option("--last-file", help="Start an empty copy at the broker's last segment, as a slave does.")
     ] = False,
     no_tables: Annotated[bool, typer.Option("--no-tables", help="Don't copy topics, groups and offsets.")] = False,
+    acl: Annotated[
+        Path | None,
+        typer.Option(
+            "--acl", metavar="FILE", help="ACL file (plain_acl.yml) with an account, if the broker demands one."
+        ),
+    ] = None,
+    ha_tls: Annotated[
+        bool | None, typer.Option("--ha-tls", help="Connect by TLS, and check the broker's certificate.")
+    ] = None,
+    tls_ca: Annotated[
+        str | None,
+        typer.Option("--tls-ca", metavar="FILE", help="CA certificates for that (PEM; default: the system's)."),
+    ] = None,
+    tls_cert: Annotated[
+        str | None, typer.Option("--tls-cert", metavar="FILE", help="Own certificate, if the broker demands one (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option("--tls-key", metavar="FILE", help="Private key of that certificate (PEM).")
+    ] = None,
 ) -> None:
     """Copy the store of a running broker, Apache's or rstore's, into --store and follow it until Ctrl-C.
 
@@ -62,7 +83,10 @@ def replicate(
 
     from engine.broker.ha.replicate import ReplicateOptions
     from engine.broker.ha.replicate import replicate as run
+    from engine.broker.ha.settings import HaSettings
+    from engine.broker.net.tls import TlsSettings
 
+    config = settings.load()
     rate = None if throttle is None else parse_size(throttle, "--throttle")
     if rate == 0:
         raise InvalidArgument("--throttle must be at least 1")
@@ -74,11 +98,15 @@ def replicate(
         None if compare == "all" else parse_size(compare, "--compare"),
         last_file,
         not no_tables,
+        TlsSettings.of(config.other, cert=tls_cert, key=tls_key, trust=tls_ca).slave_context()
+        if HaSettings.of(config.other, tls=ha_tls).tls
+        else None,
+        None if acl is None else _signer(acl),
     )
     answer = settings.output()
     settings.on_interrupt = "the copied part is kept: run the same command again to resume"
     with _screen(answer) as tell:
-        replicated = run(settings.load(), wanted, tell)
+        replicated = run(config, wanted, tell)
     if answer.json:
         answer.document(replicated.to_json())
         return
@@ -91,6 +119,22 @@ def replicate(
             ("tables", ", ".join(replicated.tables) or "none"),
         ]
     )
+
+
+def _signer(file: Path) -> RequestSigner:
+    """Raises StorageError, InvalidArgument: the file can't be read."""
+    import logging
+
+    from engine.broker.acl.files import AclFiles
+    from engine.broker.acl.signer import Signer
+    from engine.files.disk import Disk
+
+    path = file.absolute()
+    files = AclFiles(
+        Disk(), str(path), str(path.parent / "acl"), lambda: time.time_ns() // 1_000_000, logging.getLogger("rstore")
+    )
+    files.load()
+    return Signer(files, admin=False)
 
 
 @contextlib.contextmanager

@@ -49,6 +49,26 @@ def serve(
             "--acl", metavar="FILE", help="ACL file (plain_acl.yml); acl/ in the same directory is read, too."
         ),
     ] = None,
+    no_acl_strict: Annotated[
+        bool, typer.Option("--no-acl-strict", help="Accounts need only the rights that Apache's broker asks for.")
+    ] = False,
+    names_allow: Annotated[
+        str | None,
+        typer.Option(
+            "--names-allow",
+            metavar="LIST",
+            help="Addresses and networks that may write to the name server unsigned (default: none with an ACL, else "
+            "all).",
+        ),
+    ] = None,
+    admin_allow: Annotated[
+        str | None,
+        typer.Option(
+            "--admin-allow",
+            metavar="LIST",
+            help="Addresses and networks besides this machine's that may change settings and delete files.",
+        ),
+    ] = None,
     tls_mode: Annotated[
         str | None, typer.Option("--tls-mode", metavar="MODE", help="disabled, permissive (default) or enforcing.")
     ] = None,
@@ -74,6 +94,27 @@ def serve(
         str | None,
         typer.Option(
             "--master", metavar="HOST:PORT", help="Master that a slave copies (default: as a name server answers)."
+        ),
+    ] = None,
+    ha_tls: Annotated[
+        bool | None,
+        typer.Option("--ha-tls", help="Replication by TLS, with the same certificates: on the master and its slaves."),
+    ] = None,
+    ha_allow: Annotated[
+        str | None,
+        typer.Option(
+            "--ha-allow",
+            metavar="LIST",
+            help="Slaves that may copy the log: addresses, networks, registered (default: whoever connects).",
+        ),
+    ] = None,
+    ha_listen: Annotated[
+        str | None,
+        typer.Option(
+            "--ha-listen",
+            metavar="ADDRESS",
+            help="Address to listen on for slaves (default: --listen; with an ACL or enforced TLS 127.0.0.1, unless "
+            "--ha-allow or --ha-tls says who may copy).",
         ),
     ] = None,
     metrics_port: Annotated[
@@ -109,8 +150,11 @@ def serve(
     settings = settings_of(context)
 
     from engine.broker.ha.settings import HaSettings
+    from engine.broker.ha.slave_list import parse_slave_list
+    from engine.broker.net.allow import parse_allow_list
     from engine.broker.net.tls import TlsSettings
     from engine.broker.settings.broker_settings import BrokerSettings
+    from engine.format.hosts import is_loopback
 
     config = settings.load()
     if role is not None:
@@ -119,6 +163,9 @@ def serve(
 
     from engine.broker.serve import serve as run
 
+    slaves = None if ha_allow is None else parse_slave_list(ha_allow, "--ha-allow")
+    writers = None if names_allow is None else parse_allow_list("--names-allow", names_allow)
+    admins = None if admin_allow is None else parse_allow_list("--admin-allow", admin_allow)
     broker = BrokerSettings.of(
         config.other,
         listen_host=listen,
@@ -126,13 +173,16 @@ def serve(
         config_file=None if settings.config is None else str(settings.config),
         acl_file=None if acl is None else str(acl.absolute()),
         acl_enable=None if acl is None else True,
+        acl_strict=False if no_acl_strict else None,
+        names_allow=writers,
+        admin_allow=admins,
         name_servers=namesrv,
         tls=TlsSettings.of(
             config.other, mode=tls_mode, cert=tls_cert, key=tls_key, trust=tls_ca, client_auth=tls_client_auth
         ),
         metrics_port=metrics_port,
         connections=max_connections,
-        ha=HaSettings.of(config.other).with_master(master),
+        ha=HaSettings.of(config.other, tls=ha_tls, allow=slaves, listen=ha_listen).with_master(master),
         broker_id=broker_id,
     )
     if slave and not broker.broker_id:
@@ -156,6 +206,7 @@ def serve(
                     "nameService": where.names,
                     "metrics": where.metrics,
                     "ha": where.ha,
+                    "haListens": where.ha_bound,
                 }
             )
         else:
@@ -165,6 +216,8 @@ def serve(
                 answer.text(f"The name server listens on {where.names_bound}.")
             if where.ha is not None:
                 answer.text(f"Slaves connect to {where.ha}.")
+                if is_loopback(where.ha_host) and not is_loopback(where.host):
+                    answer.text(f"Only slaves of this machine can: replication listens on {where.ha_bound}.")
             if where.url is not None:
                 answer.text(f"Metrics and health are at {where.url}.")
         sys.stdout.flush()  # somebody may wait for it at the other end of a pipe

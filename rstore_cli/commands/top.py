@@ -13,7 +13,7 @@ from rstore_cli._common import OK, Settings, settings_of
 from rstore_cli.top_frame import Frame, Look, Sort
 
 if TYPE_CHECKING:
-    from engine.broker.net.client import RemotingClient
+    from engine.client.connection import RemotingClient
     from rstore_cli.render import Output
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -60,8 +60,8 @@ class _looking:  # noqa: N801 - a context manager that reads as a function
         address = self._broker
         if address is None:
             return self._daemon()
-        from engine.broker.net.client import RemotingClient
         from engine.broker.watch.remote_live import RemoteLive
+        from engine.client.connection import RemotingClient
 
         runner = self._runner = asyncio.Runner()
         live: RemoteLive | None = None

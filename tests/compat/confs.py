@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from engine.broker_conf.keys import all_keys
+from engine.broker_conf.all_keys import all_keys
 from engine.broker_conf.not_keys import NOT_KEYS, STARTUP_KEYS
 from engine.broker_conf.values import ValueKind
 

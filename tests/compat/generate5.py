@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.broker.net.client import RemotingClient
+from engine.client.connection import RemotingClient
 from engine.format import properties
 from engine.wire.codes import RequestCode, ResponseCode
 from tests.compat import fixtures, real_broker, toolchain

@@ -6,7 +6,6 @@ Which release it is, `RealBroker.version` says: 4.9.8 where ROCKETMQ_HOME leads 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import time
@@ -17,9 +16,9 @@ from pathlib import Path
 
 from tests.compat import toolchain
 from tests.compat.served import SETTINGS
-from tests.load.ports import HIGHEST, LOWEST, holders, is_free
+from tests.load.ports import any_port, holders, is_free
 
-START_S = 60
+START_S = 120
 STOP_S = 60
 OPENED = [
     option
@@ -33,6 +32,10 @@ OPENED = [
 ]
 NO_TLS = "-Dtls.server.mode=disabled"
 """Without it each start makes two certificates, which takes seconds."""
+ON_A_FULL_DISK = tuple(f"-Drocketmq.broker.diskSpace{level}Ratio=0.99" for level in ("WarningLevel", "CleanForcibly"))
+"""With its own ratios it refuses puts where the machine that runs the tests uses more than 90 % of its disk.
+
+Source: DefaultMessageStore.CleanCommitLogService."""
 LOGBACK = """<configuration>
   <appender name="F" class="ch.qos.logback.core.FileAppender">
     <file>{file}</file>
@@ -74,6 +77,7 @@ def name_server(
     heap: str = "128m",
     level: str = "INFO",
     settings: str = "",
+    java_options: tuple[str, ...] = (),
     apache: toolchain.ApacheBroker | None = None,
 ) -> Iterator[str]:
     """Apache's name server alone; its address. `home`: a directory for its settings and logs. Raises Missing.
@@ -83,7 +87,7 @@ def name_server(
     port = port or free_port(1)
     said = {"listenPort": port, "kvConfigPath": home / "kvConfig.json"}
     main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-    process = _start(main, home, "namesrv", said, settings, heap, level, apache=apache)
+    process = _start(main, home, "namesrv", said, settings, heap, level, java_options, apache)
     try:
         _until_booted(process, home / "namesrv.out", port)
         yield f"127.0.0.1:{port}"
@@ -145,12 +149,18 @@ def broker(
 
 @contextmanager
 def serve(
-    root: Path, settings: str = SETTINGS, *, port: int = 0, names_port: int = 0, heap: str = "512m"
+    root: Path,
+    settings: str = SETTINGS,
+    *,
+    port: int = 0,
+    names_port: int = 0,
+    heap: str = "512m",
+    apache: toolchain.ApacheBroker | None = None,
 ) -> Iterator[RealBroker]:
-    """A name server and a broker, as `served.serve` is both in one. Ports of 0: free ones."""
+    """A name server and a broker, as `served.serve` is both in one. Ports of 0: free. `apache`: of another release."""
     with (
-        name_server(root.parent / f"{root.name}-names", port=names_port) as names,
-        broker(root, names, settings, port=port, heap=heap) as found,
+        name_server(root.parent / f"{root.name}-names", port=names_port, apache=apache) as names,
+        broker(root, names, settings, port=port, heap=heap, apache=apache) as found,
     ):
         yield found
 
@@ -159,7 +169,7 @@ def free_port(needed: int) -> int:
     """A port p such that p - 2 to p + `needed` - 3 are free now (1: p alone)."""
     first = -2 if needed > 1 else 0
     for _ in range(200):
-        port = random.randrange(LOWEST, HIGHEST)
+        port = any_port()
         if all(is_free(port + step) for step in range(first, first + needed)):
             return port
     raise AssertionError("no free ports")
@@ -182,7 +192,7 @@ def _start(
     conf.write_text("".join(f"{key}={value}\n" for key, value in said.items()) + settings)
     command = [
         str(toolchain.java()), f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=2g",
-        *OPENED, NO_TLS, *java_options,
+        *OPENED, NO_TLS, *ON_A_FULL_DISK, *java_options,
         f"-Drocketmq.home.dir={home}", f"-Duser.home={home}",
         "-cp", (apache or toolchain.apache_broker()).class_path, main, "-c", str(conf),
     ]  # fmt: skip

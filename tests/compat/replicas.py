@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.broker.net.client import RemotingClient
+from engine.client.connection import RemotingClient
 from engine.errors import StorageError
 from engine.format.message import decode
 from engine.wire.codes import RequestCode, ResponseCode
@@ -99,15 +100,25 @@ def proxied(target: str) -> Iterator[Proxy]:
         proxy.close()
 
 
-def produce(broker: str, topic: str, count: int, size: int = 100, name: str = "p", pause_s: float = 0.0) -> Produced:
+def produce(
+    broker: str,
+    topic: str,
+    count: int,
+    size: int = 100,
+    name: str = "p",
+    pause_s: float = 0.0,
+    tls: ssl.SSLContext | None = None,
+) -> Produced:
     """Send messages, WINDOW at a time; ends early when the broker goes."""
-    return asyncio.run(_produce(broker, topic, count, size, name, pause_s))
+    return asyncio.run(_produce(broker, topic, count, size, name, pause_s, tls))
 
 
-async def _produce(broker: str, topic: str, count: int, size: int, name: str, pause_s: float) -> Produced:
+async def _produce(
+    broker: str, topic: str, count: int, size: int, name: str, pause_s: float, tls: ssl.SSLContext | None
+) -> Produced:
     found = Produced()
     lock = asyncio.Semaphore(WINDOW)
-    async with await RemotingClient.connect(broker) as client:
+    async with await RemotingClient.connect(broker, tls=tls) as client:
 
         async def one(i: int) -> None:
             body = b"%s-%08d-" % (name.encode(), i)

@@ -24,6 +24,8 @@ transactionCheckInterval=2000
 transactionTimeOut=2000
 enablePropertyFilter=true
 """
+ON_A_FULL_DISK = "rocketmq.broker.diskSpaceWarningLevelRatio=0.99\nrocketmq.broker.diskSpaceCleanForciblyRatio=0.98\n"
+"""As real_broker's: what a test finds does not hang on how full the machine's disk is."""
 
 
 @dataclass(slots=True)
@@ -34,6 +36,7 @@ class Served:
     broker: str
     names: str
     process: subprocess.Popen[str]
+    metrics: str | None = None
 
     def kill(self) -> None:
         """As a power cut would, but for the page cache."""
@@ -45,7 +48,7 @@ class Served:
 def serve(root: Path, settings: str = SETTINGS, *options: str) -> Iterator[Served]:
     """`rstore serve` on free ports; stopped by SIGTERM, and its exit code checked."""
     conf = root.parent / f"{root.name}.conf"
-    conf.write_text(settings)
+    conf.write_text(ON_A_FULL_DISK + settings)
     command = [sys.executable, "-m", "rstore_cli.app", "serve", "--store", str(root), "-c", str(conf), "--json"]
     with (root.parent / f"{root.name}.log").open("w+") as said:
         process = subprocess.Popen(
@@ -60,7 +63,7 @@ def serve(root: Path, settings: str = SETTINGS, *options: str) -> Iterator[Serve
             line = process.stdout.readline()
             assert line, (root.parent / f"{root.name}.log").read_text()
             where = json.loads(line)
-            yield Served(root, where["broker"], where["nameService"], process)
+            yield Served(root, where["broker"], where["nameService"], process, where["metrics"])
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(STOP_S) == 0, (root.parent / f"{root.name}.log").read_text()
@@ -74,9 +77,10 @@ def run_scenario(names: str, name: str, count: int, *options: str) -> dict[str, 
     return run_client(java_client("Scenarios", name, names, str(count), options=options))
 
 
-def java_client(program: str, *words: str, options: tuple[str, ...] = ()) -> list[str]:
-    """The command that runs one of the Java side's programs."""
-    return [str(toolchain.java()), *options, "-cp", toolchain.clients(), f"io.rstore.clients.{program}", *words]
+def java_client(program: str, *words: str, options: tuple[str, ...] = (), class_path: str | None = None) -> list[str]:
+    """The command that runs one of the Java side's programs. `class_path`: with clients of another release."""
+    path = class_path or toolchain.clients()
+    return [str(toolchain.java()), *options, "-cp", path, f"io.rstore.clients.{program}", *words]
 
 
 def run_client(command: list[str]) -> dict[str, Any]:
@@ -86,6 +90,24 @@ def run_client(command: list[str]) -> dict[str, Any]:
     assert lines, done.stdout[-2000:] + done.stderr[-2000:]
     found: dict[str, Any] = json.loads(lines[-1])
     return found
+
+
+@contextmanager
+def running_client(command: list[str]) -> Iterator[dict[str, Any]]:
+    """A client that prints what it counted, as a line of JSON, and runs on until its stdin ends."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            counted = next((line for line in process.stdout if line.startswith("{")), None)
+            assert counted, "the client ended and had counted nothing"
+            yield json.loads(counted)
+            process.stdin.close()
+            assert process.wait(STOP_S) == 0
+        finally:
+            process.kill()
 
 
 class Admins:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.bench import run as bench
+from engine.bench.clients import CLIENT_LOADS, QUICK_CONSUMED
 from engine.bench.jobs import JOBS
 from engine.bench.options import BenchOptions
 from engine.bench.replicated import COPIES, SENDS
@@ -55,6 +56,25 @@ def test_the_daemon_under_load(tmp_path: Path) -> None:
             assert one.failed == 0
             assert one.p50 <= one.p99 <= one.p999
     assert "rstore serve beside" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_the_client_beside_javas(tmp_path: Path) -> None:
+    program = (sys.executable, "-m", "rstore_cli.app")
+    options = BenchOptions(
+        program, tmp_path / "out", MIB, jobs=("client",), rounds=1, work=tmp_path / "work", quick=True
+    )
+    results = bench.run(options)
+    assert results.failures == []
+    for load in CLIENT_LOADS:
+        assert results.clients.ratio(load.name)
+        for side in ("ours", "apache"):
+            (one,) = results.clients.ones[load.name, side]
+            assert one.messages >= (0 if load.at_once else QUICK_CONSUMED)
+            assert one.more.get("failed", 0) == 0
+            assert one.peak_anon > 0
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "The client beside Apache's" in report
+    assert all(f"| {load.name} |" in report for load in CLIENT_LOADS)
 
 
 def test_replication(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

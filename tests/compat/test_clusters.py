@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.broker.net.client import RemotingClient
+from engine.client.connection import RemotingClient
 from engine.wire.codes import RequestCode
 from tests.compat import real_broker, served, toolchain
 from tests.compat.replicas import Produced, consume, produce, until

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from engine.broker_conf import in_force
+from engine.broker_conf.all_keys import all_keys
 from engine.broker_conf.delete_when import read_delete_when
-from engine.broker_conf.keys import BY_PROCESSORS, all_keys
+from engine.broker_conf.keys import BY_PROCESSORS
 from engine.broker_conf.properties import read_properties
 from engine.broker_conf.report import Judgement, read_conf
 from engine.broker_conf.start_rules import unreadable_server

@@ -1,7 +1,7 @@
 """SIGKILL under load: what was acknowledged is consumed after the restart, and Apache reads it in the very store.
 
-Java producers with their own retries, raw clients that send plain, delayed and half messages, and a group that consumes
-and gives some back go on through several kills of the same store.
+Java producers with their own retries, producers of ours that send plain, delayed and half messages, and a group that
+consumes and gives some back go on through several kills of the same store.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def test_what_was_acknowledged_outlives_kills_under_load(tmp_path: Path, apache_
     root, keys = tmp_path / "store", tmp_path / "java.keys"
     port, names_port = free_ports(2)
     options = ("--port", str(port), "--names-port", str(names_port))
-    broker, names = f"127.0.0.1:{port}", f"127.0.0.1:{names_port}"
+    names = f"127.0.0.1:{names_port}"
     chance = random.Random()
     with (
-        start("produce", broker, "mixed", threads=4, kind="mixed") as mixed,
-        start("produce", broker, "large", threads=4, body=3000) as large,
-        start("consume", broker, "group", threads=2, retry_every=40) as group,
+        start("produce", names, "mixed", clients=4, kind="mixed") as mixed,
+        start("produce", names, "large", clients=4, body=3000) as large,
+        start("consume", names, "group", clients=2, retry_every=40) as group,
     ):
         java = None
         try:
@@ -77,7 +77,8 @@ def test_what_was_acknowledged_outlives_kills_under_load(tmp_path: Path, apache_
                 with serve(root, SETTINGS, *options) as served:
                     if java is None:
                         java = java_producers(names, keys)
-                        time.sleep(3)
+                        assert java.stdout is not None
+                        assert "sending\n" in java.stdout, "Java's producers have ended"
                     time.sleep(chance.uniform(*LIVES_S))
                     served.kill()
             java_said = ended(java)
@@ -100,7 +101,7 @@ def test_what_was_acknowledged_outlives_kills_under_load(tmp_path: Path, apache_
             got = group.told()
             assert not [key for key in got["keys"] if rolled_back(key)]
             assert got["sent_back"] > 0
-            with start("consume", served.broker, "late", threads=2) as late:
+            with start("consume", served.names, "late", clients=2) as late:
                 assert not late.until(wanted, PATIENCE_S), "not consumed by a group that came later"
             assert java_consumes(names, keys)["missing"] == 0
             assert min(one.told()["gone"] for one in (mixed, large, group)) >= KILLS

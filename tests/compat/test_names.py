@@ -87,6 +87,31 @@ def test_apaches_broker_registers_with_us(tmp_path: Path) -> None:
     assert_sound(StoreConfig(store_path_root_dir=tmp_path / "ours"))
 
 
+ACL = "accounts:\n  - {accessKey: operator, secretKey: 87654321, admin: true}\n"
+
+
+@pytest.mark.parametrize("allow", ["127.0.0.1", "10.9.9.9"])
+def test_a_guarded_name_service_takes_brokers_from_allowed_addresses(tmp_path: Path, allow: str) -> None:
+    """Apache's broker and a slave of ours, neither of which signs; refused, their logs name the setting."""
+    (tmp_path / "plain_acl.yml").write_text(ACL)
+    guarded = ("--acl", str(tmp_path / "plain_acl.yml"))
+    is_allowed = allow == "127.0.0.1"
+    with serve(tmp_path / "ours", f"brokerName=ours\nnamesAllow={allow}\n", *guarded) as served:
+        assert brokers(served.names) == {"ours": served.broker}
+        with real_broker.broker(tmp_path / "real", served.names, "brokerName=theirs\n") as real:
+            wanted = {"ours": served.broker, "theirs": real.broker} if is_allowed else {"ours": served.broker}
+            logs = [tmp_path / "real-home" / "broker.log"]
+            until(lambda: is_allowed or any("namesAllow" in log.read_text("utf-8", "replace") for log in logs))
+            assert brokers(served.names) == wanted
+            slave = "brokerName=ours\nbrokerRole=SLAVE\nbrokerId=1\n"
+            with serve(tmp_path / "slave", slave, "--namesrv", served.names, "--master", served.broker) as second:
+                table = asked(served.names, RequestCode.GET_BROKER_CLUSTER_INFO)["brokerAddrTable"]["ours"]
+                assert table["brokerAddrs"].get("1") == (second.broker if is_allowed else None)
+            said = (tmp_path / "slave.log").read_text()
+            assert ("namesAllow" in said) is not is_allowed
+        assert brokers(served.names) == {"ours": served.broker}
+
+
 def test_apaches_broker_registers_compressed_and_is_killed(tmp_path: Path) -> None:
     settings = "brokerName=theirs\ncompressedRegister=true\nforceRegister=false\nregisterNameServerPeriod=10000\n"
     with serve(tmp_path / "ours", "brokerName=ours\n") as served:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from engine.broker.net.client import RemotingClient
+from engine.client.connection import RemotingClient
 from engine.files import local_socket
 from tests.compat import real_broker, toolchain
 from tests.engine.broker.client import send_fields

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import ssl
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,8 +19,10 @@ from engine.broker.ha.slave import LinkStatus
 from engine.config import StoreConfig
 from engine.format.message import Message
 from engine.store import MessageStore
+from engine.wire.codes import ResponseCode
 from tests.compat import real_broker, served, toolchain
 from tests.compat.replicas import Produced, consume, log_bytes, produce, proxied, until
+from tests.engine.broker import certificates
 from tests.engine.opening import assert_sound
 
 pytestmark = pytest.mark.interop
@@ -235,3 +240,90 @@ def test_networks_that_fail(names: str, tmp_path: Path) -> None:
             assert consume(slave.broker, "Load") == bodies
         assert_same(tmp_path / "master", tmp_path / "slave", third)
     assert_sound(config(tmp_path / "slave"))
+
+
+ACL = """globalWhiteRemoteAddresses:
+  - 127.0.0.1
+accounts:
+  - {accessKey: operator, secretKey: 87654321, admin: true}
+"""
+"""Apache's slaves sign nothing: the tables of a master with an ACL are copied from addresses that it trusts."""
+
+
+def guard(by: str, place: Path) -> tuple[tuple[str, ...], ssl.SSLContext | None]:
+    """Options of a master that lets not everybody in, and what a client needs; None: plain text."""
+    if by == "acl":
+        (place / "acl.yml").write_text(ACL)
+        return ("--acl", str(place / "acl.yml")), None
+    made = certificates.make(place / "certificates")
+    return ("--tls-mode", "enforcing", "--tls-cert", made.cert, "--tls-key", made.key), made.client()
+
+
+@pytest.mark.parametrize(
+    ("by", "allow", "host"),
+    [
+        ("acl", "127.0.0.1", "127.0.0.1"),
+        ("acl", "registered", "127.0.0.5"),
+        ("tls", "127.0.0.1", "127.0.0.5"),
+        ("tls", "registered", "127.0.0.1"),
+    ],
+)
+def test_apaches_slave_of_a_guarded_master(names: str, tmp_path: Path, by: str, allow: str, host: str) -> None:
+    """haAllow names its address, or the word for what registered; the port is where haListen says."""
+    options, tls = guard(by, tmp_path)
+    # Apache's slave asks for topics on the VIP port, two below
+    options = (*options, "--namesrv", names, "--port", str(real_broker.free_port(4)))
+    settings = f"{COMMON}brokerRole=SYNC_MASTER\nhaAllow={allow}\nhaListen={host}\n"
+    with served.serve(tmp_path / "master", settings, *options) as master:
+        _, _, port = ha_port(master.broker).rpartition(":")
+        slaves = f"{SLAVE}haSendHeartbeatInterval=500\nhaMasterAddress={host}:{port}\n"
+        with real_broker.broker(tmp_path / "slave", names, slaves) as slave:
+            until(lambda: produce(master.broker, "Load", 1, name="probe", tls=tls).codes == {0}, 60, "no slave came")
+            produced = produce(master.broker, "Load", 2000, tls=tls)
+            until(lambda: end_of(tmp_path / "slave") > produced.last, 60)
+            if by == "acl":  # with TLS demanded it gets no tables: its requests for them are plain text
+                until(lambda: consume(slave.broker, "Load") >= produced.bodies, 90)
+    assert_same(tmp_path / "master", tmp_path / "slave", produced)
+    assert_sound(config(tmp_path / "master"))
+
+
+def rejected(port: int) -> float:
+    """How many slaves a master has rejected by their address, as its metrics say."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    name = 'rstore_slave_connections_rejected_total{reason="address"} '
+    (value,) = (line.removeprefix(name) for line in lines if line.startswith(name))
+    return float(value)
+
+
+@pytest.mark.parametrize(
+    ("by", "allow", "slaves_name"),
+    [
+        ("acl", "127.0.0.9, fd00::/8", "broker-a"),
+        ("tls", "127.0.0.9", "broker-a"),
+        ("acl", "registered", "broker-b"),
+    ],
+)
+def test_apaches_slave_that_is_kept_out(names: str, tmp_path: Path, by: str, allow: str, slaves_name: str) -> None:
+    """Of another address than haAllow names, or registered as another broker's: it gets no byte, and is no slave."""
+    options, tls = guard(by, tmp_path)
+    metrics = real_broker.free_port(1)
+    options = (*options, "--namesrv", names, "--metrics-port", str(metrics))
+    settings = f"{COMMON}brokerRole=SYNC_MASTER\nhaAllow={allow}\n"
+    with served.serve(tmp_path / "master", settings, *options) as master:
+        assert rejected(metrics) == 0
+        slaves = f"{SLAVE}brokerName={slaves_name}\nhaMasterAddress={ha_port(master.broker)}\n"
+        with real_broker.broker(tmp_path / "slave", names, slaves):
+            until(lambda: rejected(metrics) >= 1)
+            before = rejected(metrics)
+            assert produce(master.broker, "Load", 10, tls=tls).codes == {ResponseCode.SLAVE_NOT_AVAILABLE}
+            until(lambda: rejected(metrics) > before)
+        assert not any(path.read_bytes().strip(b"\0") for path in (tmp_path / "slave").glob("commitlog/*"))
+    log = [json.loads(line) for line in (tmp_path / "master.log").read_text().splitlines() if line.startswith("{")]
+    told = [one for one in log if one["message"] == "slave connection rejected"]
+    assert told
+    for one in told:
+        assert one["why"] == f"haAllow does not allow it: {allow}"
+        assert one["peer"].startswith("127.0.0.1:")
+    assert "slave connected" not in {one["message"] for one in log}
+    assert_sound(config(tmp_path / "master"))

@@ -1,7 +1,7 @@
 """A disk that is really full under real producers: Apache's word for it, nothing lost, and it goes on by itself.
 
-The store lies on a tmpfs of its own. Java producers with their own retries, raw clients and a consuming group stay
-through all of it; nobody starts anything again.
+The store lies on a tmpfs of its own. Java producers with their own retries, producers of ours and a consuming group
+stay through all of it; nobody starts anything again.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ flushConsumerOffsetInterval=300
 
 
 @contextmanager
-def small_disk(place: Path) -> Iterator[None]:
-    """A file system of SIZE bytes at this place."""
-    place.mkdir()
+def small_disk(place: Path, size: int = SIZE) -> Iterator[None]:
+    """A file system of `size` bytes at this place."""
+    place.mkdir(parents=True)
     mount = shutil.which("mount")
     if mount is None:
         pytest.skip("no mount(8) here: no small disk")
     done = subprocess.run(
-        [mount, "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", place], capture_output=True, check=False
+        [mount, "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True, check=False
     )
     if done.returncode:
         pytest.skip("no small disk can be mounted here: " + done.stderr.decode().strip())
@@ -91,15 +91,15 @@ def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
             java = java_producers(served.names, keys)
             try:
                 with (
-                    start("produce", served.broker, "raw", threads=4, body=2000, rate=100) as raw,
-                    start("consume", served.broker, "group", threads=2) as group,
+                    start("produce", served.names, "ours", clients=4, body=2000, rate=100) as ours,
+                    start("consume", served.names, "group", clients=2) as group,
                 ):
                     time.sleep(5)
-                    assert all(one.startswith("2 ") for one in refusals(raw))
+                    assert all(one.startswith("2 ") for one in refusals(ours))
                     fill(root / "ballast")
-                    until_refused(raw)
-                    before = set(raw.told()["keys"])
-                    with start("consume", served.broker, "late", threads=1) as late:
+                    until_refused(ours)
+                    before = set(ours.told()["keys"])
+                    with start("consume", served.names, "late") as late:
                         # The last messages may have no room in their queues, and wait for it; all others are there.
                         got = set(group.told()["keys"])
                         assert len(before - got) < len(before) // 10
@@ -107,12 +107,12 @@ def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
                     time.sleep(FULL_S)
                     (root / "ballast").unlink()
                     end = time.monotonic() + PATIENCE_S
-                    while len(raw.told()["keys"]) < len(before) + 200:
+                    while len(ours.told()["keys"]) < len(before) + 200:
                         assert time.monotonic() < end, "sending has not resumed by itself"
                         time.sleep(0.1)
                     java_said = ended(java)
-                    raw.quiet()
-                    said = raw.told()
+                    ours.quiet()
+                    said = ours.told()
                     acknowledged = {*said["keys"], *keys.read_text().split()}
                     assert not group.until(acknowledged, PATIENCE_S), "acknowledged, and not consumed"
                     for code, remark in (one.split(" ", 1) for one in {**said["refused"], **java_said["refused"]}):

@@ -81,13 +81,13 @@ def old_files(root: Path) -> Iterator[None]:
 def test_it_is_the_same_at_the_end(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with serve(root, SETTINGS) as served, old_files(root):
-        pid, broker = served.process.pid, served.broker
+        pid, names = served.process.pid, served.names
         with (
-            start("produce", broker, "tags", threads=3, kind="tags", body=3000, rate=150, hang_up_every=200) as tags,
-            start("produce", broker, "mixed", threads=3, kind="mixed", body=500, rate=60) as mixed,
-            start("produce", broker, "brief", threads=2, body=100, rate=60, hang_up_every=3) as brief,
-            start("consume", broker, "all", threads=2, retry_every=100, hang_up_every=400) as everything,
-            start("consume", broker, "some", threads=1, tags="a || b") as some,
+            start("produce", names, "tags", clients=3, kind="tags", body=3000, rate=150, hang_up_every=200) as tags,
+            start("produce", names, "mixed", clients=3, kind="mixed", body=500, rate=60) as mixed,
+            start("produce", names, "brief", clients=2, body=100, rate=60, hang_up_every=3) as brief,
+            start("consume", names, "all", clients=2, retry_every=100, hang_up_every=400) as everything,
+            start("consume", names, "some", clients=1, tags="a || b") as some,
         ):
             samples = sampled(pid)
             producers = (tags, mixed, brief)

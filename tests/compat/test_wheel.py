@@ -71,11 +71,12 @@ def test_a_clean_environment(version: str, wheel: Path, tmp_path: Path) -> None:
     place = tmp_path / "venv"
     subprocess.run([interpreter(version), "-m", "venv", str(place)], check=True)
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, str(wheel)], check=True, cwd=tmp_path)
+    # By PYTHONPATH pip would take the sources for an installation, and install nothing.
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    subprocess.run([*pip, str(wheel)], check=True, cwd=tmp_path, env=clean)
     store = fixtures.unpack("crashed-small", tmp_path)
 
     def rstore(*words: str, code: int = 0) -> str:
-        clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
         command = [str(place / "bin" / "rstore"), "--store", str(store), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=clean)
         assert done.returncode == code, done.stdout + done.stderr

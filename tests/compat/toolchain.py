@@ -87,10 +87,17 @@ def apache_broker() -> ApacheBroker:
 
 
 @functools.cache
-def apache_broker5() -> ApacheBroker:
-    """Apache's broker and name server of RocketMQ 5, from Maven."""
-    class_path = _class_path(BROKER5_DIR, "rstore-broker5", "rocketmq-broker")
-    return ApacheBroker(class_path, _release(BROKER5_DIR / "target" / "lib", "rocketmq-broker"))
+def apache_broker5(version: str = "5.5.0") -> ApacheBroker:
+    """Apache's broker and name server of RocketMQ 5, from Maven: 5.5.0 or another release."""
+    class_path = _class_path(BROKER5_DIR, "rstore-broker5", "rocketmq-broker", version)
+    return ApacheBroker(class_path, _release(BROKER5_DIR / "target" / version / "lib", "rocketmq-broker"))
+
+
+@functools.cache
+def clients5(version: str = "5.5.0") -> str:
+    """The class path of our programs with the clients of RocketMQ 5: those that use what both releases have."""
+    own, _, _ = clients().partition(os.pathsep)
+    return f"{own}{os.pathsep}{apache_broker5(version).class_path}"
 
 
 def _release(jars: Path, name: str) -> str:
@@ -108,7 +115,7 @@ def go_clients() -> Path:
         raise Missing("Go is not installed: PATH does not lead to a go program.")
     program = GO_DIR / "clients"
     with _alone(GO_DIR / ".building"):
-        newest = max((GO_DIR / name).stat().st_mtime_ns for name in ("main.go", "go.mod"))
+        newest = max(source.stat().st_mtime_ns for source in (*GO_DIR.glob("*.go"), GO_DIR / "go.mod"))
         if not program.is_file() or program.stat().st_mtime_ns < newest:
             _fetched([go, "build", "-o", str(program), "."], GO_DIR, "client-go")
     return program
@@ -139,14 +146,15 @@ def _fetched(command: list[str], directory: Path, what: str) -> None:
         raise Missing(f"{what} can't be fetched or built here: {' '.join(last)}")
 
 
-def _class_path(directory: Path, name: str, needs: str) -> str:
+def _class_path(directory: Path, name: str, needs: str, version: str | None = None) -> str:
+    """`version`: the release that the pom.xml is built with, in a directory of its own."""
     java()
-    target = directory / "target"
+    target = directory / "target" / (version or "")
     jar = target / f"{name}.jar"
-    target.mkdir(exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     with _alone(target / ".building"):
         if not _is_fresh(directory, jar, needs):
-            _build(directory, jar)
+            _build(directory, jar, () if version is None else (f"-Drocketmq.version={version}",))
     return f"{jar}{os.pathsep}{target / 'lib'}{os.sep}*"
 
 
@@ -167,13 +175,13 @@ def _is_fresh(directory: Path, jar: Path, needs: str) -> bool:
     )
 
 
-def _build(directory: Path, jar: Path) -> None:
+def _build(directory: Path, jar: Path, words: tuple[str, ...]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise Missing("Maven is not installed: no mvn program in PATH.")
     shutil.rmtree(jar.parent / "lib", ignore_errors=True)  # no jars of what was wanted before
     for mode in (["-o"], []):  # offline first: fast, and all that is needed after one run online
-        built = _run_maven([maven, "-q", "-B", *mode, "package"], directory)
+        built = _run_maven([maven, "-q", "-B", *mode, *words, "package"], directory)
         if built.returncode == 0:
             jar.touch()
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.inspect import finding
 from engine.inspect.check.doctor import DOCTOR_CODES
-from engine.inspect.finding import CODES
+from engine.inspect.finding_codes import CODES
 from engine.inspect.status.status import STATUS_CODES
 from tests.docs.markdown import section, tables
 from tests.docs.test_readme import ROOT

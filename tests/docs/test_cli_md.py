@@ -28,7 +28,20 @@ OPTIONAL = {"next", "unread", "notRead"}
 
 LINES = {"offsets list", "dump config"}
 """Answers of JSON lines."""
-ELSEWHERE = {"serve", "replicate", "top", "pipeline", "bench", "completion"}
+ELSEWHERE = {
+    "serve",
+    "replicate",
+    "send",
+    "consume",
+    "tail",
+    "trace",
+    "admin",
+    "copy",
+    "top",
+    "pipeline",
+    "bench",
+    "completion",
+}
 """They ask brokers, run for an hour, or print no JSON."""
 
 

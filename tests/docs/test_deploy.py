@@ -16,6 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from engine.broker.ha.slave import LinkStatus
 from engine.broker.watch.metrics import METRICS
 from tests.engine.broker.client import daemon
 from tests.rstore_cli.conftest import Cli, cli
@@ -141,6 +142,13 @@ def test_each_alert_is_tested() -> None:
     alerts = set(re.findall(r"alert: (\w+)", (DEPLOY / "alerts.yml").read_text(encoding="utf-8")))
     tested = (DEPLOY / "alerts.test.yml").read_text(encoding="utf-8")
     assert alerts == set(re.findall(r"\bRstore\w+", tested))
+
+
+def test_a_held_loop_and_a_faulty_master_are_alerts() -> None:
+    text = (DEPLOY / "alerts.yml").read_text(encoding="utf-8")
+    rules = dict(re.findall(r"alert: (\w+)\n +expr: (.+)$", text, re.MULTILINE))
+    assert "rstore_loop_held_seconds_total" in rules["RstoreLoopHeld"]
+    assert rules["RstoreMasterFaulty"] == f'rstore_replication_state{{state="{LinkStatus.FAULTY.value}"}} == 1'
 
 
 def test_prometheus_takes_the_dashboards_expressions(tmp_path: Path) -> None:

@@ -32,14 +32,14 @@ def test_the_floors_are_those_that_the_imports_are_held_to() -> None:
 
 
 def test_the_rooms_are_those_that_the_imports_are_held_to() -> None:
-    stated = [row["room"] for row in tables(section(README, "Rooms of inspect/ and repair/"))[0]]
+    stated = [row["package"] for row in tables(section(README, "Packages of inspect/ and repair/"))[0]]
     assert stated == [
         f"{part.removeprefix('engine.')}/{room}/".replace("//", "/") for part, rooms in ROOMS.items() for room in rooms
     ]
 
 
 def test_the_rooms_of_the_broker_are_there() -> None:
-    stated = {row["room"] for row in tables(section(README, "Rooms of broker/"))[0]}
+    stated = {row["package"] for row in tables(section(README, "Packages of broker/"))[0]}
     assert stated == {f"broker/{path.parent.name}/" for path in ENGINE.glob("broker/*/__init__.py")}
 
 

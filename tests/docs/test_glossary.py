@@ -68,10 +68,12 @@ IDIOM = (
 
 RIGHT: dict[str, dict[str, str]] = {
     "README.md": {"On a rescue system, in a directory": "a system that is started to rescue another one"},
+    "engine/repair/PROOF.md": {"is a dangling link": "of a link, not of a unit"},
     "engine/pipeline/PIPELINE.md": {"search for garbage that Spark creates": "of Python's memory, not of a log"},
     "engine/inspect/store/odd.py": {
         "a queue's file that holds nothing, behind a gap": "in manifests of earlier versions"
     },
+    "engine/client/allocate.py": {"in which machine room": "Apache's name of it"},
     "engine/pipeline/ready.py": {"{} {} is too old": "of a package's version"},
     "engine/repair/recover/pieces.py": {
         "queue entries that don't match the log": "whatever the bytes of a queue's file are: units, or none"
@@ -83,6 +85,8 @@ RIGHT: dict[str, dict[str, str]] = {
 
 DOCUMENTS = (
     "README.md",
+    "engine/README.md",
+    "engine/repair/PROOF.md",
     "RUNBOOK.md",
     "CONTRIBUTING.md",
     "rstore_cli/CLI.md",
@@ -94,6 +98,8 @@ DOCUMENTS = (
     "engine/broker/SERVE.md",
     "engine/format/FORMAT.md",
     "engine/wire/REMOTING.md",
+    "engine/client/CLIENT.md",
+    "engine/copying/COPYING.md",
 )
 
 

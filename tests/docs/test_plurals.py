@@ -19,7 +19,7 @@ NOUN = re.compile(
 TOLD = [*sorted((ROOT / "rstore_cli").rglob("*.py")), *sorted((ROOT / "engine").rglob("*.py"))]
 ALWAYS_MANY = {
     "end.stale.records", "_MOST_QUEUES", "_ROWS_AT_MOST", "len(counts)", "BATCH_MAX", "group.count", "layout.entries",
-    "len(lines) - _REFUSED_LINES + 1", "queue_id", "busy",
+    "MOST_LINES", "len(lines) - _REFUSED_LINES + 1", "queue_id", "busy",
 }  # fmt: skip
 """Numbers that are two at least, or limits."""
 

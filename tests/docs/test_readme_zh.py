@@ -14,6 +14,7 @@ ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh.md"
 HEADINGS = {
     "What it is": "这是什么",
     "A session": "一次完整的操作",
+    "See that messages flow": "确认消息在流动",
     "What it promises": "它承诺什么",
     "How fast": "有多快",
     "Exit codes": "退出码",

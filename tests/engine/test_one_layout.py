@@ -58,7 +58,7 @@ def in_call(node: ast.Call) -> str | None:
     name = name_of(node)
     if name in LOADS and any(has_number(argument) for argument in node.args[1:2]):
         return f"{name} at a number"
-    if name == "from_bytes" and any(map(has_cut, node.args[:1])):
+    if name in ("from_bytes", "unpack") and any(map(has_cut, node.args)):
         return "a number out of a slice at numbers"
     if name == "slice" and any(map(has_number, node.args)):
         return "a slice at numbers"
@@ -86,6 +86,8 @@ def offenders(text: str) -> Iterator[tuple[int, str]]:
         why = None
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "struct":
             why = f"struct.{node.attr}" if node.attr in STRUCTS else None
+        elif isinstance(node, ast.Import) and any(one.name == "struct" and one.asname for one in node.names):
+            why = "module struct under another name"
         elif isinstance(node, ast.ImportFrom) and node.module == "struct":
             why = "a name out of module struct"
         elif isinstance(node, ast.Call):
@@ -116,6 +118,8 @@ def test_what_is_allowed_is_there() -> None:
         'HEAD = struct.Struct(">iI")',
         "size, magic = struct.unpack_from('>iI', data)",
         "from struct import Struct",
+        "import struct as layouts",
+        "(own,) = LONG.unpack(head[28:36])",
         'total = int.from_bytes(head[:4], "big", signed=True)',
         'own = int.from_bytes(head[28:36], "big")',
         'total = int.from_bytes(before[at : at + 4], "big")',

@@ -15,7 +15,7 @@ from engine.format import properties, sysflag
 from engine.format.message import Message, decode
 from engine.format.names import SCHEDULE_TOPIC
 from engine.inspect.check.check import check
-from engine.inspect.finding import Severity
+from engine.inspect.finding_codes import Severity
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover, plan_truncate
 from engine.repair.replay.plan import ReplayRequest
@@ -56,7 +56,7 @@ def identity(message: dict[str, object]) -> tuple[object, ...]:
 
 @pytest.mark.leaves
 @pytest.mark.wide
-@pytest.mark.parametrize("case", sample(CASES, 2), ids=lambda case: str(case["id"]))
+@pytest.mark.parametrize("case", sample(CASES, 5), ids=lambda case: str(case["id"]))
 def test_every_sound_message_of_a_damaged_store(
     case: corpus.Case, fixture_store: Store, fixture_copy: Store, golden_store: Store, golden_copy: Store
 ) -> None:
@@ -120,7 +120,6 @@ def test_a_message_keeps_what_it_is(damaged: StoreConfig) -> None:
     assert {m.properties["UNIQ_KEY"] for _, _, _, m in by_queue(damaged)} == before.keys()
     with MessageStore.open(damaged) as store:
         assert [bytes(decode(m).body) for m in store.query("T", "key45").messages] == [before["unique000045"].body]
-    check_clean(Path(damaged.store_path_root_dir), damaged)
 
 
 def test_the_plan_is_what_happens(damaged: StoreConfig) -> None:
@@ -197,7 +196,6 @@ def test_what_was_truncated(tmp_path: Path) -> None:
     plan = put_back(config)
     assert plan.share.messages == 20
     assert len({m.properties["UNIQ_KEY"] for _, _, _, m in by_queue(config)}) == 65
-    check_clean(tmp_path, config)
 
 
 @pytest.mark.leaves("unit-missing")
@@ -322,7 +320,6 @@ def test_delayed_messages(tmp_path: Path) -> None:
         ("T", 0, "due", None),
         ("T", 0, "kept", None),
     ]
-    check_clean(tmp_path, config)
 
 
 def test_the_delay_that_is_left(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 import time
@@ -14,11 +15,11 @@ import pytest
 import engine.repair.recover.apply
 import engine.repair.recover.recover  # noqa: F401
 from engine.config import BrokerRole, FlushDiskType, StoreConfig
-from engine.errors import DiskFull, RStoreError, StorageError
+from engine.errors import DiskFull, OutOfDescriptors, RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation
-from engine.log.results import PutMessageStatus
+from engine.log.results import PutMessageStatus, PutResult
 from engine.services.running_flags import Flag
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, bodies, message, small
@@ -166,9 +167,9 @@ def test_no_space_for_the_next_file(faulty: FaultyDisk, config: StoreConfig) -> 
         if not result.ok:
             break
         sent.append(body)
-    assert result.status is PutMessageStatus.CREATE_MAPEDFILE_FAILED
+    assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert isinstance(result.error, DiskFull)
-    assert store.put(message("again")).status is PutMessageStatus.CREATE_MAPEDFILE_FAILED
+    assert store.put(message("again")).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     assert store.wait_dispatched()
     assert bodies(store) == sent
     assert store.flags.writeable
@@ -211,6 +212,40 @@ def test_no_space_for_the_index(faulty: FaultyDisk, config: StoreConfig) -> None
     assert store.wait_dispatched()
     assert bodies(store) == [b"a"]
     assert store.query("T", "k2").offsets == (0,)
+    store.close()
+    assert_sound(config)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("place", ["consumequeue", "index", "commitlog", ""])
+def test_no_descriptors_left_passes(faulty: FaultyDisk, config: StoreConfig, place: str, number: int) -> None:
+    """Whatever could not be opened, and by whom: all is well again when there are descriptors, without a restart."""
+    opening = (Operation.OPEN, Operation.CREATE, Operation.SYNC_DIRECTORY, Operation.MAP)
+    store = MessageStore.open(config, faulty)
+    assert store.put(message("0")).ok
+    assert store.wait_dispatched()
+    faulty.fail_when(lambda doing: doing.operation in opening and place in doing.path, number)
+    sent = [b"0"]
+    refused: PutResult | None = None
+    for turn in range(5000):
+        topic = "T" if turn % 2 else f"New{turn % 20}"
+        body = b"%d" % turn * 300
+        result = store.put(message(body, topic=topic, KEYS="key"))
+        if not result.ok:
+            refused = result
+            break
+        sent += [body] if topic == "T" else []
+        store.wait_dispatched(5 if turn % 10 == 9 else 0)
+    assert refused is not None
+    assert isinstance(refused.error, OutOfDescriptors)
+    assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    with contextlib.suppress(OutOfDescriptors):
+        store.flush_all(1000)
+    faulty.heal()
+    eventually(lambda: store.flags.writeable)
+    assert store.put(message("after")).ok
+    assert store.wait_dispatched()
+    assert bodies(store) == [*sent, b"after"]
     store.close()
     assert_sound(config)
 

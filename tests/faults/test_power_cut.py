@@ -44,15 +44,15 @@ class CuttingDisk(FaultyDisk):
         super().__init__(str(root))
         self._into = into
         self._ledger = ledger
-        self._at = at
+        self._cuts = at
         self._rng = rng
         self._torn = torn
         self.cuts: list[Cut] = []
 
     def begin(self, doing: Doing):
         with self._model_lock:
-            if self.changes_seen in self._at:
-                self._at.discard(self.changes_seen)
+            if self.changes_seen in self._cuts:
+                self._cuts.discard(self.changes_seen)
                 self.cut()
             return super().begin(doing)
 

@@ -72,12 +72,12 @@ class CuttingDisk(FaultyDisk):
     def __init__(self, root: Path, into: Path, rng: random.Random, at: set[int]) -> None:
         super().__init__(str(root))
         self.cutting = Cutting(self, into, rng)
-        self._at = at
+        self._cuts = at
 
     def begin(self, doing: Doing):
         with self._model_lock:
-            if self.changes_seen in self._at:
-                self._at.discard(self.changes_seen)
+            if self.changes_seen in self._cuts:
+                self._cuts.discard(self.changes_seen)
                 self.cutting.cut()
             return super().begin(doing)
 

@@ -186,7 +186,7 @@ def test_a_killed_repair_whose_saved_piece_is_not_whole_is_closed(left: int | No
 
 @pytest.mark.leaves
 def test_a_file_that_a_broker_made_in_a_log_directory_elsewhere_stays(tmp_path: Path) -> None:
-    """The log's first file is full, so that of those which a killed repair was not to touch none changes."""
+    """The log's first file is full, so that of those which a killed repair was not to touch none is changed."""
     root, log, away = tmp_path / "store", tmp_path / "log", tmp_path / "away"
     config = settings(root).with_changes(store_path_commit_log=str(log))
     with MessageStore.open(config) as store:

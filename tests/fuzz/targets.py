@@ -30,9 +30,11 @@ from engine.format.message import Message
 from engine.log import sql
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.frames import columns_of
-from engine.log.scan import RecordBatch, Scanner
+from engine.log.incoming import IncomingLog
+from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.walk import walk
 from engine.wire import command, frames, ha
+from tests.fuzz import admin, hostile
 from tests.support import logs
 from tests.support.logs import MemoryLog
 
@@ -107,6 +109,22 @@ def _transfers() -> bytes:
     return b"".join(ha.encode_header(at * 1000, len(body)) + body for at, body in enumerate(pieces))
 
 
+def _incoming(data: bytes) -> object:
+    """The same in one piece and in small ones; what is given on is a beginning of it, and sound by the scanner."""
+    whole, pieces = IncomingLog(SEGMENT, 4096), IncomingLog(SEGMENT, 4096)
+    whole.begin(0)
+    pieces.begin(0)
+    given = bytes(whole.feed(data))
+    assert given == b"".join(bytes(pieces.feed(data[at : at + 97])) for at in range(0, len(data), 97)), "pieces differ"
+    assert data.startswith(given), "given on what did not come"
+    padded = given + bytes(-len(given) % SEGMENT)
+    events = list(Scanner(_as_log(padded), max_message_size=4096, window=1024).scan(0, len(given)))
+    assert not [one for one in events if isinstance(one, Damage)], "given on what is not sound"
+    if whole.fault is not None:  # in pieces the rest of a record is waited for before it is judged
+        assert pieces.fault is not None or pieces.held, "a fault in one piece alone"
+    return given
+
+
 def _frames(data: bytes) -> object:
     """In one piece and byte by byte the same commands; each is written again as what is read the same."""
     found = list(frames.FrameReader().feed(data))
@@ -178,14 +196,18 @@ def targets() -> dict[str, Target]:
         Target("config", _text(config.parse), (conf,), 64),
         Target("broker.conf", lambda data: read_conf(data).to_json(), (conf,), 256),
         Target("ha-transfers", lambda data: list(ha.TransferReader().feed(data)), (_transfers(),)),
+        Target("ha-log", _incoming, (_log().rstrip(b"\0"), _log()[:SEGMENT]), 32),
         Target("ha-reports", lambda data: ha.AckReader().feed(data), (ha.encode_ack(4096) * 3,)),
         Target("wire-frames", _frames, _commands(), 64),
         Target("wire-json", _header(command.SerializeType.JSON), (_commands()[0][8:-4],), 128),
         Target("wire-binary", _header(command.SerializeType.ROCKETMQ), (_commands()[1][8:-4],), 64),
+        Target("admin-frames", admin.judge, admin.seeds(), 128),
         Target("wire-batch", columns_of, seeds["batches"], 64),
         Target(
             "sql", _text(sql.compile_expression), (b"(a BETWEEN 1 AND 3 AND b = 'x') OR c IS NOT NULL", b"a>1.5"), 512
         ),
+        Target("hostile-manifest", hostile.manifest, hostile.manifest_seeds(), 128),
+        Target("hostile-store", hostile.store, hostile.store_seeds(), 1024),
         Target("walk", _walk, (b"".join(seeds["records"]),)),
         Target("scan", _scan, (_log(),), 32),
     ]

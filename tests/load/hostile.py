@@ -6,14 +6,16 @@ import contextlib
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import orjson
 
-from engine.drill.wire_client import WireClient, pull_fields, send_fields
+from engine.client.heartbeats import heartbeat_body
 from engine.wire.codes import RequestCode
 from engine.wire.command import RemotingCommand, SerializeType
 from engine.wire.frames import MAX_FRAME, encode
+from tests.support.wire import Wire, pull_request, put_request
 
 CHUNK = 1 << 16
 _FIXED = struct.Struct(">hBhiii")
@@ -129,7 +131,7 @@ def absurd_binary(address: str) -> bool:
 def never_reads(address: str, topic: str, requests: int = 20_000) -> None:
     """Asks for as much as a pull gives, over and over, and reads none of it."""
     with contextlib.closing(connect(address)) as one:
-        ask = frame(RequestCode.PULL_MESSAGE, pull_fields("never", topic, 0, 0))
+        ask = frame(*pull_request("never", topic, 0, 0))
         pour(one, ask * requests, 5)
         time.sleep(1)
 
@@ -162,8 +164,7 @@ def held_pulls(address: str, topic: str, connections_: int, each: int, seconds: 
     found = [connect(address) for _ in range(connections_)]
     for one in found:
         pulls = [
-            frame(RequestCode.PULL_MESSAGE, pull_fields("held", topic, n % 4, 0, wait_ms=int(seconds * 1000)), opaque=n)
-            for n in range(each)
+            frame(*pull_request("held", topic, n % 4, 0, wait_ms=int(seconds * 1000)), opaque=n) for n in range(each)
         ]
         pour(one, b"".join(pulls))
 
@@ -187,32 +188,23 @@ def held_pulls(address: str, topic: str, connections_: int, each: int, seconds: 
 
 def groups_heartbeat(address: str, count: int) -> int:
     """One heartbeat with thousands of groups; the answer's code."""
-    said = {
-        "clientID": "many",
-        "producerDataSet": [{"groupName": f"producers{n}"} for n in range(count)],
-        "consumerDataSet": [
-            {"groupName": f"consumers{n}", "subscriptionDataSet": [{"topic": "x", "subString": "*", "subVersion": 1}]}
-            for n in range(count)
-        ],
-    }
-    with WireClient(address, 120) as client:
-        return client.ask(RequestCode.HEART_BEAT, None, orjson.dumps(said)).code
+    wanted = [{"topic": "x", "subString": "*", "subVersion": 1}]
+    consumers = [{"groupName": f"consumers{n}", "subscriptionDataSet": wanted} for n in range(count)]
+    body = heartbeat_body("many", (f"producers{n}" for n in range(count)), consumers)
+    with Wire(address, 120) as client:
+        return client.ask(RequestCode.HEART_BEAT, None, body).code
 
 
 def topics_sent_to(address: str, count: int) -> dict[int, int]:
     """Sends to so many topics that there aren't, all in one go; how many answers of each code."""
-    codes: dict[int, int] = {}
-    with WireClient(address, 120) as client:
-        asked = [client.request(RequestCode.SEND_MESSAGE_V2, send_fields(f"garbage{n}", 0), b"x") for n in range(count)]
-        for _ in asked:
-            code = client.answer().code
-            codes[code] = codes.get(code, 0) + 1
-    return codes
+    with Wire(address, 120) as client:
+        answers = client.ask_all([put_request(f"garbage{n}", 0, b"x") for n in range(count)])
+    return Counter(answer.code for answer in answers)
 
 
 def large_bodies(address: str) -> list[int]:
     """Heartbeats of 15.75 and of 4 MiB that are no JSON, or little more than brackets; the answers' codes."""
     words = b'{"a":[' + b'"x",' * 1_000_000 + b'""]}'
     bodies = [b'{"a":"b",' * (14 << 17), b"{1:2," * 800_000, words, b"[" * (3 << 20)]
-    with WireClient(address, 60) as client:
+    with Wire(address, 60) as client:
         return [client.ask(RequestCode.HEART_BEAT, None, body).code for body in bodies]

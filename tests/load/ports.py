@@ -8,7 +8,7 @@ import random
 import socket
 from pathlib import Path
 
-LOWEST, HIGHEST = 20_002, 32_000
+_LOWEST, _HIGHEST = 20_002, 32_000
 """Below those that the system gives to connections that go out (ip_local_port_range, from 32768)."""
 _LISTENS = "0A"
 
@@ -17,10 +17,18 @@ def free_ports(count: int) -> list[int]:
     """So many, with free ones two below (the VIP port) and one above."""
     found: list[int] = []
     while len(found) < count:
-        port = random.randrange(LOWEST, HIGHEST)
+        port = any_port()
         if all(abs(port - other) > 4 for other in found) and all(is_free(port + more) for more in (-2, 0, 1)):
             found.append(port)
     return found
+
+
+def any_port() -> int:
+    """One at random. Each worker of a run of pytest has ports of its own: what is free for two is taken by one."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    share = (_HIGHEST - _LOWEST) // workers
+    first = _LOWEST + share * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return random.randrange(first, first + share // 2)  # some take many ports in a row
 
 
 def is_free(port: int) -> bool:

@@ -33,10 +33,6 @@ class Clients:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
 
-    def move(self, broker: str) -> None:
-        """The broker is there now."""
-        self._tell({"broker": broker})
-
     def quiet(self) -> None:
         """Send no more, but stay."""
         self._tell({"quiet": True})
@@ -78,9 +74,9 @@ class Clients:
             self.process.wait()
 
 
-def start(role: str, broker: str, name: str, topic: str = "Load", **more: Any) -> Clients:
+def start(role: str, names: str, name: str, topic: str = "Load", **more: Any) -> Clients:
     """See `tests.load.clients.Wanted`."""
-    return Clients({"role": role, "broker": broker, "name": name, "topic": topic, **more})
+    return Clients({"role": role, "names": names, "name": name, "topic": topic, **more})
 
 
 @dataclass(frozen=True)

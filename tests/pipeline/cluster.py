@@ -19,7 +19,7 @@ from engine.pipeline.spark import find_java
 _HOME = Path(pyspark.__file__).parent
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER = "Registering worker"
-_STARTS_S = 60.0
+_STARTS_S = 300.0
 _ENDS_S = 20.0
 
 

@@ -176,6 +176,17 @@ def test_applied(spark: SparkSession, fixture_copy: Store, tmp_path: Path) -> No
     assert_sound(config)
 
 
+def test_what_executors_build_is_as_the_store_is(spark: SparkSession, fixture_copy: Store) -> None:
+    """A store that only its group may read stays so."""
+    root = fixture_copy("clean-small")
+    shutil.rmtree(min(min((root / "consumequeue").iterdir()).iterdir()))
+    for path in (root, *root.rglob("*")):
+        path.chmod(0o750 if path.is_dir() else 0o640)
+    assert run(spark, find_stores([str(root)]), ReindexOptions(50_000, apply=True)).facts["applied"]
+    for path in (*(root / "consumequeue").rglob("*"), *(root / "index").iterdir()):
+        assert path.stat().st_mode & 0o777 == (0o750 if path.is_dir() else 0o640), path
+
+
 def test_what_the_log_has_no_more_is_taken_over(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "store"
     root.mkdir()

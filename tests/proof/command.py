@@ -62,7 +62,8 @@ def run(store: Path, conf: Path, *words: str) -> Ran:
     out, err = io.StringIO(), io.StringIO()
     begin = time.perf_counter()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([*words, "--store", str(store), "-c", str(conf), "--json"])
+        # the links of the shapes are the operator's own
+        code = main([*words, "--store", str(store), "-c", str(conf), "--follow-links", "--json"])
     return Ran(words, code, out.getvalue(), err.getvalue(), time.perf_counter() - begin)
 
 
@@ -104,6 +105,6 @@ def _typed(words: list[str]) -> list[str]:
     for word in rest:
         if word in ("--store", "--config", "-c"):
             next(rest, None)
-        else:
+        elif word != "--follow-links":
             out.append(word)
     return [*out, "--yes"] if out and out[0] in CHANGING and "--yes" not in out else out

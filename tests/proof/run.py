@@ -116,7 +116,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--shapes", nargs="+", choices=list(shapes.SHAPES), default=list(shapes.SHAPES), metavar="SHAPE"
     )
-    parser.add_argument("--damages", type=int, default=4, choices=(1, 2, 3, 4), help="at most so many a store (4)")
+    parser.add_argument("--damages", type=int, default=4, choices=(1, 2, 3, 4), help="maximum damages of a store (4)")
     parser.add_argument(
         "--bases", nargs="+", choices=[*bases.names(), *bases.expired_names()], default=bases.names(), metavar="BASE"
     )

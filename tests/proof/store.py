@@ -30,7 +30,7 @@ LIMIT = 60
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which stores are made, and how they are repaired. `damages`: at most so many each."""
+    """Which stores are made, and how they are repaired. `damages`: their maximum in each."""
 
     seed: int = 0
     shapes: tuple[str, ...] = tuple(shapes.SHAPES)

@@ -82,8 +82,8 @@ def literal(store: Path, conf: Path, line: str) -> tuple[str, ...]:
     """The words of a command as a shell takes it, without what names the store, which is this one."""
     words = shlex.split(line)
     assert words[0] == "rstore", line
-    named = ["--store", str(store), "-c", str(conf)]
-    assert words[1:5] == named, line
-    rest = words[5:]
+    named = ["--store", str(store), "--follow-links", "-c", str(conf)]
+    assert words[1 : 1 + len(named)] == named, line
+    rest = words[1 + len(named) :]
     asks: Sequence[str] = ("--yes",) if rest[0] in ASKING or rest[:2] == ["salvage", "replay"] else ()
     return (*rest, *asks)

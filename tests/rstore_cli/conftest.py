@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import logging
 import os
 import shlex
 import subprocess
@@ -79,9 +81,25 @@ def _java_is_asked_once() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _no_log_stays() -> Iterator[None]:
+    """A daemon's log that is begun here goes to this test's stderr, which is closed when it ends."""
+    names = ("rstore", "asyncio", "aiohttp")
+    before = {name: (list(logging.getLogger(name).handlers), logging.getLogger(name).propagate) for name in names}
+    try:
+        yield
+    finally:
+        for name, (handlers, propagate) in before.items():
+            logger = logging.getLogger(name)
+            logger.handlers[:], logger.propagate = handlers, propagate
+
+
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """`cli("status", "--store", path)`: runs main() here."""
+def cli(capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    """`cli("status", "--store", path)`: runs main() here.
+
+    It asks for pytest's own fixtures alone: tests of other folders import it.
+    """
 
     def run(*args: str | Path) -> Ran:
         capsys.readouterr()
@@ -89,7 +107,20 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
         out, err = capsys.readouterr()
         return Ran(code, out, err)
 
-    return run
+    with _no_log_stays():
+        yield run
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A directory outside of the store, which nothing may change."""
+    place = tmp_path / "victim"
+    (place / "below").mkdir(parents=True)
+    (place / "file").write_bytes(b"theirs, 16 bytes")
+    (place / "below" / "deep").write_bytes(b"theirs")
+    (place / "below").chmod(0o750)
+    (place / "file").chmod(0o640)
+    return place
 
 
 def process(*args: str | Path, **options: Any) -> subprocess.Popen[str]:

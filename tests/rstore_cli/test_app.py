@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -436,3 +437,30 @@ def test_the_readme_names_every_command_and_option(cli: Cli) -> None:
         for option in options - {"--help", "--quiet", "--config"}:
             assert f"`{option}`" in readme or f" {option} " in readme, (words, option)
         assert words[0] in readme
+
+
+def test_an_error_prints_nothing_that_a_terminal_would_act_on(cli: Cli) -> None:
+    ran = cli("--store", "/nowhere\x1b[2J\u202e", "status")
+    assert ran.code != 0
+    message, _, command = ran.err.partition(" (")
+    assert message == "rstore: no store here: /nowhere\\x1b[2J\\u202e"
+    assert "'/nowhere\x1b[2J\u202e'" in command  # the user's own name, to be typed again
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_an_answer_that_finds_no_space_is_one_line(
+    buffered: bool, options: tuple[str, ...], fixture_store: Store
+) -> None:
+    """Whether the write fails at once, or at the flush in the end: it was a traceback, exit code 120."""
+    words = ("--store", str(fixture_store("clean-small")), "status", *options)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rstore_cli.app", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"},
+        )
+    assert (done.returncode, done.stderr) == (5, "rstore: no space left on device\n")

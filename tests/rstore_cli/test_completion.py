@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rstore_cli.app import COMMANDS
+from rstore_cli.app import COMMANDS, root_command
 from rstore_cli.completion import rows
 from tests.rstore_cli.conftest import Cli
 from tests.rstore_cli.walking import commands
@@ -29,11 +29,11 @@ TOPICS = sorted({line["topic"] for line in fixtures.dump("clean-small") if line[
 
 def values(*words: str) -> list[str]:
     """What may stand for the last word."""
-    return [value for kind, value, _ in rows(words[:-1], words[-1]) if kind == "plain"]
+    return [value for kind, value, _ in rows(words[:-1], words[-1], root_command()) if kind == "plain"]
 
 
 def kinds(*words: str) -> list[str]:
-    return [kind for kind, _, _ in rows(words[:-1], words[-1])]
+    return [kind for kind, _, _ in rows(words[:-1], words[-1], root_command())]
 
 
 def test_commands_and_their_commands() -> None:

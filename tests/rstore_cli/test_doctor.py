@@ -80,6 +80,58 @@ def test_a_configuration_that_no_broker_starts_with_is_1(tmp_path: Path, cli: Cl
     assert with_store.out == ran.out + "The store was not checked: these sizes are invalid.\n"
     assert cli("--store", tmp_path, "-c", conf, "status").error_line.endswith(f"rstore doctor --conf {conf})")
     assert cli("doctor", "--conf", tmp_path / "none").code == 5
+    directory = cli("doctor", "--conf", tmp_path)
+    assert (directory.code, directory.out) == (5, "")
+    assert f"a directory, not a file: {tmp_path} (name the broker's properties file)" in directory.error_line
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "severity"),
+    [
+        ("aclEnable=true\n", "conf-open", "info"),
+        ("aclEnable=true\nbrokerRole=SYNC_MASTER\nhaListen=0.0.0.0\n", "conf-danger", "warning"),
+        ("aclEnable=true\nhaAllow=10.0.0.7\nhaListen=0.0.0.0\n", None, ""),
+        ("brokerRole=SYNC_MASTER\n", None, ""),
+    ],
+)
+def test_a_replication_port_that_is_open_to_all(
+    text: str, code: str | None, severity: str, fixture_store: Store, tmp_path: Path, cli: Cli
+) -> None:
+    """Told from the file alone, and with a store; no exit code changes."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text(text)
+    alone = cli("doctor", "--conf", conf)
+    assert alone.code == 0
+    assert ("gets the log" in alone.out, f"[{code}]" in alone.out) == (code is not None, code is not None)
+    with_store = cli("--store", fixture_store("clean-small"), "-c", conf, "--json", "doctor")
+    assert with_store.code == 0
+    found = [(one["code"], one["severity"]) for one in with_store.json["findings"] if "gets the log" in one["message"]]
+    assert found == ([(code, severity)] if code else [])
+    dangers = cli("doctor", "--conf", conf, "--json").json["dangers"]
+    assert [one["note"] for one in dangers] == ([severity == "info"] if code else [])
+
+
+def test_whom_serve_lets_in_with_a_file_and_its_options(fixture_store: Store, tmp_path: Path, cli: Cli) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerRole=SYNC_MASTER\nhaAllow=10.0.0.7\n")
+    ran = cli("doctor", "--conf", conf)
+    assert (ran.code, ran.err) == (0, "")
+    lines = [line.strip() for line in ran.out.splitlines()]
+    assert "With this file the daemon (serve) listens on 127.0.0.1. With --listen ADDRESS:" in lines
+    assert "broker: any client may read and write: there is no ACL, and no certificate is demanded" in lines
+    assert "closes it: --acl FILE, or --tls-mode enforcing with --tls-client-auth require" in lines
+    assert "replication: slaves that haAllow names copy the log" in lines
+    alone = cli("doctor", "--conf", conf, "--json").json["daemon"]
+    assert (alone["starts"], [one["port"] for one in alone["ports"] if one["open"]]) == (True, ["clients", "names"])
+    with_store = cli("--store", fixture_store("clean-small"), "-c", conf, "--json", "doctor").json
+    assert with_store["daemon"] == alone
+    assert cli("--store", fixture_store("clean-small"), "--json", "doctor").json["daemon"] is None
+
+    conf.write_text(f"tls.config.file={tmp_path / 'none'}\n")
+    ran = cli("doctor", "--conf", conf)
+    assert ran.code == 0
+    assert "The daemon (serve) does not start with this file here: reading TLS settings: no such file" in ran.out
+    assert str(tmp_path / "none") in ran.out
 
 
 def test_every_command_takes_a_configuration_as_a_broker_does(fixture_store: Store, cli: Cli) -> None:
@@ -148,3 +200,11 @@ def test_delay_levels_that_no_broker_reads(tmp_path: Path, cli: Cli) -> None:
     assert stores.snapshot(store) == before
     told = cli("doctor", "--conf", conf)
     assert (told.code, why in told.out) == (1, True)
+
+
+def test_a_configuration_that_would_take_hours_to_read(tmp_path: Path, cli: Cli) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_bytes(b"deleteWhen=" + b"\\\n" * 300_000)
+    refused = cli("doctor", "--conf", conf)
+    assert refused.code == 2
+    assert refused.error_line.startswith(f"rstore: line 101: a value of more than 100 lines: {conf}")

@@ -20,8 +20,8 @@ from tests.support import stores
 from tests.support.checking import check_clean
 from tests.support.config import write_config
 
-TOLD_WHEN_DONE = {"salvage", "done", "seconds", "timestamp", "next"}
-"""What a plan can't know."""
+TOLD_WHEN_DONE = {"salvage", "done", "seconds", "timestamp", "next", "diskUsedRatio"}
+"""What a plan can't know: how full the disk is changes with what others write there between plan and change."""
 
 
 class Change(NamedTuple):

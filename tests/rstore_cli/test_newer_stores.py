@@ -27,7 +27,15 @@ KINDS = {
 }
 READ = (
     *("status", "check", "doctor", "verify-crc", "dump commitlog", "dump index", "dump checkpoint", "dump config"),
-    *("query T T-4", "get --physical-offset 0", "offsets list", "salvage list", "salvage scan", "config history"),
+    *(
+        "query T T-4",
+        "trace T T-4",
+        "get --physical-offset 0",
+        "offsets list",
+        "salvage list",
+        "salvage scan",
+        "config history",
+    ),
     "undo --list",
 )
 CHANGE = (
@@ -41,6 +49,11 @@ OF_THEIR_OWN = {
     "pipeline": "on Spark",
     "bench": "its own stores",
     "top": "a daemon",
+    "send": "a cluster",
+    "consume": "a cluster",
+    "tail": "waits for messages",
+    "admin": "a cluster",
+    "copy": "two clusters",
     "completion": "no store",
 }
 ELSEWHERE = {"init": "a new store", "flush": "no byte changes", "replicate": "asks its broker first"}

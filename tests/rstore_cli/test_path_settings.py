@@ -124,6 +124,49 @@ def test_a_comment_behind_the_stores_path_makes_no_second_store(comment: str, tm
     assert cli("-c", conf, "status").code == 0
 
 
+@pytest.mark.parametrize("quoted", ['"{}"', "'{}'", '"{}" ', "' {}'"])
+def test_quotes_around_the_stores_path_make_no_second_store(
+    quoted: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker takes them for a part of the name, and makes a store below the directory that it is started in."""
+    root = tmp_path / "store"
+    put(root, 4)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={quoted.format(root)}\n")
+    monkeypatch.chdir(tmp_path)
+    before = stores.snapshot(tmp_path)
+    for words in (["status"], ["check"], ["doctor"], ["recover", "--yes"], ["put", "T", "--body", "x"], ["init"]):
+        ran = cli("-c", conf, *words)
+        assert ran.code == 4, words
+        assert f"take the quotes out of storePathRootDir in {conf}" in ran.err, words
+        assert "make one with" not in ran.err, words
+    assert stores.snapshot(tmp_path) == before
+    assert f"then run rstore -c {conf} status: the store exists already" in ran.err
+    conf.write_text(f"storePathRootDir={root}\n")
+    assert cli("-c", conf, "status").code == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "slip"),
+    [('"store"', "quotes around it"), ("store", "no / at its beginning"), ("$HOME/store", "no / at its beginning")],
+)
+def test_init_says_that_a_new_store_is_below_the_directory_of_its_start(
+    path: str, slip: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={path}\nmappedFileSizeCommitLog=65536\n")
+    ran = cli("-c", conf, "init")
+    assert ran.code == 0
+    assert (
+        f'note: storePathRootDir in {conf} has {slip}; a broker uses the directory "{path}", too'
+        in ran.err.splitlines()
+    )
+    assert cli("-c", conf, "status").code == 0
+    assert cli("--store", "typed", "init", "--quiet").err == ""
+    check_clean(tmp_path / path, of_store(file=conf))
+
+
 def test_a_store_beside_a_directory_of_half_its_name_is_itself(tmp_path: Path, cli: Cli) -> None:
     root = tmp_path / "store # 1"
     assert cli("--store", root, "init", "--commitlog-file-size", "64K").code == 0

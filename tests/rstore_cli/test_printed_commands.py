@@ -35,7 +35,20 @@ PLACES = {
     "TEXT": "x",
     "HOST:PORT": "127.0.0.1:1",
 }
-RUN_ON = {"serve", "replicate", "top", "pipeline", "bench", "drill"}
+RUN_ON = {
+    "serve",
+    "replicate",
+    "send",
+    "consume",
+    "tail",
+    "trace",
+    "admin",
+    "copy",
+    "top",
+    "pipeline",
+    "bench",
+    "drill",
+}
 """They go on, or need more than a store: only their help is run."""
 LACKS = re.compile(r"Missing argument|requires an argument")
 """A text may name a command alone: `rstore offsets set sets it back`."""
@@ -118,6 +131,7 @@ def test_the_parts_of_commands_are_those_there_are() -> None:
         ("x (rstore --store /a dump commitlog --json | grep -F -- '\"a b\"')",
          ["rstore --store /a dump commitlog --json | grep -F -- '\"a b\"'"]),
         ("one with: rstore init", ["rstore init"]),
+        ("not read: rstore --store /a verify-crc counts the log's records", ["rstore --store /a verify-crc"]),
         ("rstore does not read it, and rstore statuses are none", []),
     ],
 )  # fmt: skip

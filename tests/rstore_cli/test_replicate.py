@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +24,8 @@ from engine.broker.ha import metadata
 from engine.config import StoreConfig, parse
 from engine.format.message import Message
 from engine.store import MessageStore
+from tests.engine.broker import certificates
+from tests.engine.broker.acl.accounts import acl_file
 from tests.engine.opening import assert_sound
 from tests.rstore_cli.conftest import Cli
 from tests.rstore_cli.test_serve import CONF, Process, put
@@ -229,3 +236,102 @@ def test_a_master_that_stops_while_its_slave_is_there(tmp_path: Path) -> None:
     assert slave.stop() == 0
     for one in (master, slave):
         assert_sound(config(one.root))
+
+
+NOISE = random.Random(7).randbytes(1 << 16)
+
+
+@contextmanager
+def noise() -> Iterator[int]:
+    """A replication port that sends random bytes to whoever reports."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def run() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client, suppress(OSError):
+                    client.recv(8)
+                    client.sendall(struct.pack(">qi", 1, 4096) + NOISE)
+                    client.recv(8)
+
+        threading.Thread(target=run, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_faulty_master_is_named_and_nothing_of_it_is_kept(cli: Cli, master: Process, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    with noise() as port:
+        found = cli(*words(master, copy, "--ha-port", str(port), "--until-caught-up", "--no-tables"))
+    assert (found.code, "Traceback" in found.err) == (4, False), found.err
+    assert "the master sent no sound record: no message magic" in (found.out + found.err)
+    assert not list((copy / "commitlog").iterdir())
+
+
+def test_status_of_a_slave_names_the_fault_of_its_master(cli: Cli, tmp_path: Path) -> None:
+    with noise() as port:
+        more = f"brokerRole=SLAVE\nbrokerId=1\nhaMasterAddress=127.0.0.1:{port}\n"
+        slave = Process(tmp_path / "slave", more=more)
+        try:
+            until(lambda: "faulty" in cli("--store", slave.root, "status").out)
+            shown = cli("--store", slave.root, "status").out
+            assert f"127.0.0.1:{port}: faulty" in shown
+            assert "the master sent no sound record" in " ".join(shown.split())
+        finally:
+            assert slave.stop() == 0
+    assert_sound(config(slave.root))
+
+
+def test_a_copy_by_tls_and_a_doctor_who_sees_a_port_that_is_open(cli: Cli, tmp_path: Path) -> None:
+    """The master takes TLS with a certificate alone, on both ports; another one is open for slaves by hand."""
+    made = certificates.make(tmp_path / "certificates")
+    fill(tmp_path / "store", 50)
+    tls = ("--tls-mode", "enforcing", "--tls-cert", made.cert, "--tls-key", made.key)
+    shown = (*tls, "--tls-client-auth", "require", "--tls-ca", made.authority)
+    master = Process(tmp_path / "store", "--ha-tls", *shown)
+    try:
+        plain = cli(*words(master, tmp_path / "copy", "--until-caught-up"))
+        assert plain.code == 5
+        more = ("--ha-tls", "--tls-ca", made.authority, "--tls-cert", made.client_cert, "--tls-key", made.client_key)
+        found = cli(*words(master, tmp_path / "copy", "--until-caught-up", *more))
+        assert found.code == 0, found.err
+        assert log_of(tmp_path / "copy") == log_of(master.root)
+        assert "topics.json" in found.json["tables"]
+        assert "ha-open" not in codes(cli, master)
+    finally:
+        assert master.stop() == 0
+    master = Process(tmp_path / "store", "--ha-listen", "0.0.0.0", *shown)
+    try:
+        assert "ha-open" in codes(cli, master)
+    finally:
+        assert master.stop() == 0
+    for root in ("store", "copy"):
+        assert_sound(config(tmp_path / root))
+
+
+def test_a_copy_of_a_broker_that_demands_an_account(cli: Cli, tmp_path: Path) -> None:
+    """Signed with an account that is no admin; the log itself needs no signature, its extent and the tables do."""
+    fill(tmp_path / "store", 50)
+    accounts = acl_file(tmp_path)
+    master = Process(tmp_path / "store", "--acl", accounts)
+    try:
+        refused = cli(*words(master, tmp_path / "copy", "--until-caught-up"))
+        assert (refused.code, "No accessKey is configured" in refused.err) == (5, True), refused
+        unread = cli(*words(master, tmp_path / "copy", "--until-caught-up", "--acl", str(tmp_path / "none.yml")))
+        assert (unread.code, "none.yml" in unread.error_line) == (2, True), unread
+        found = cli(*words(master, tmp_path / "copy", "--until-caught-up", "--acl", accounts))
+        assert found.code == 0, found.err
+        assert log_of(tmp_path / "copy") == log_of(master.root)
+        assert {"topics.json", "consumerOffset.json"} <= set(found.json["tables"])
+    finally:
+        assert master.stop() == 0
+    for root in ("store", "copy"):
+        assert_sound(config(tmp_path / root))
+
+
+def codes(cli: Cli, master: Process) -> list[str]:
+    """What doctor finds beside a daemon."""
+    return [one["code"] for one in cli("--store", master.root, "--json", "doctor").json["findings"]]

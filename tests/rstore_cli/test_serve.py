@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from engine.broker_conf.properties import read_properties
 from engine.config import StoreConfig
 from engine.format.message import decode
 from tests.engine.broker.client import Client, pull_fields, send_fields
@@ -286,5 +287,35 @@ def test_open_to_all_is_one_line(root: Path) -> None:
     process.terminate()
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "without ACL or enforced TLS" in stderr
+    assert "without ACL or client certificates" in stderr
     assert stderr.count("\n") == 1
+
+
+def test_who_is_allowed_on_the_command_line_overrides_the_file(root: Path) -> None:
+    """Lists and aclStrict, and what comes of it: the name server is written from that address alone."""
+    words = ("--names-allow", "127.0.0.2", "--admin-allow", "10.0.0.7, fd00::/8", "--no-acl-strict")
+    daemon = Process(root, *words, more="namesAllow=127.0.0.1\nadminAllow=10.9.9.9\naclStrict=true\n")
+
+    async def run() -> tuple[dict[str, str], int, int]:
+        told = bytes((await (await Client.to(daemon.where["broker"])).ask(26)).body)
+        settings = dict(read_properties(told).values)
+        host, _, port = daemon.where["nameService"].rpartition(":")
+        entry = {"namespace": "N", "key": "k", "value": "v"}
+        refused = (await (await Client.to(daemon.where["nameService"])).ask(100, entry)).code
+        local = await asyncio.open_connection(host, int(port), local_addr=("127.0.0.2", 0))
+        return settings, refused, (await Client(*local).ask(100, entry)).code
+
+    settings, refused, allowed = asyncio.run(run())
+    assert daemon.stop() == 0
+    there = (settings["namesAllow"], settings["adminAllow"], settings["aclStrict"])
+    assert there == ("127.0.0.2", "10.0.0.7, fd00::/8", "false")
+    assert (refused, allowed) == (16, 0)
+
+
+@pytest.mark.parametrize("option", ["--names-allow", "--admin-allow", "--ha-allow"])
+def test_lists_of_the_command_line_must_make_sense(tmp_path: Path, option: str) -> None:
+    """The message names what was typed; nothing was opened."""
+    done = subprocess.run(command(tmp_path / "store", option, "10.0.0.*"), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{option}: '10.0.0.*' is neither an IP address nor a network" in done.stderr
+    assert not (tmp_path / "store").exists()

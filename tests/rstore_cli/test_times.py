@@ -11,12 +11,18 @@ from tests.rstore_cli.walking import commands
 
 WHERE_A_TIME_IS_TAKEN = {
     ("get", "T", "0", "--at"),
+    ("consume", "T", "--at"),
     ("query", "T", "k", "--begin"),
     ("query", "T", "k", "--end"),
     ("truncate", "--to-time"),
     ("salvage", "prune", "--older-than"),
     ("rebuild-config", "--offsets"),
     ("config", "restore", "topics.json", "--at"),
+    ("admin", "offset", "reset", "x", "y", "--to"),
+    ("admin", "message", "key", "x", "y", "--begin"),
+    ("admin", "message", "key", "x", "y", "--end"),
+    ("admin", "dlq", "list", "--since"),
+    ("admin", "dlq", "resend", "x", "--since"),
     ("pipeline", "stats", "--begin"),
     ("pipeline", "stats", "--end"),
     ("pipeline", "lag", "--at"),

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.rstore_cli.conftest import Cli
-from tests.support.checking import check_clean
 
 ROOT = Path(__file__).parents[2]
 Store = Callable[[str], Path]
@@ -85,7 +84,6 @@ def test_what_wants_one_says_so_in_a_line(fixture_copy: Store) -> None:
     assert serve == (5, "", "rstore: aiohttp is not installed (pip install aiohttp)\n")
     assert spark[0] == 5
     assert "pip install --upgrade 'rstore[spark]'" in spark[2]
-    check_clean(Path(store), known={"config-missing"}, why="the fixture has no topics.json")
 
 
 def test_readme_names_the_packages_that_are_enough() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.inspect.check.check import CheckResult, check
-from engine.inspect.finding import Severity
+from engine.inspect.finding_codes import Severity
 
 
 def check_clean(

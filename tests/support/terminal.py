@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import pytest
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
+END = b"\x00the terminal is left\x00"  # while the other end is open: what was not read when it closes may be lost
 
 
 class Terminal:
@@ -28,17 +29,13 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
-        while True:
-            try:
-                more = os.read(self._master, 1 << 16)
-            except OSError:  # the other end is closed: EIO
-                return
-            if not more:
-                return
-            self._bytes += more
+        while not self._bytes.endswith(END):
+            self._bytes += os.read(self._master, 1 << 16)
+        self._bytes = self._bytes.removesuffix(END)
 
-    def end(self) -> None:
-        """Wait for the rest."""
+    def end(self, slave: int) -> None:
+        """Wait for the rest. slave: the descriptor that the text is written to."""
+        os.write(slave, END)
         self._reader.join()
         os.close(self._master)
 
@@ -68,4 +65,4 @@ def terminal(columns: int, lines: int = 24, *, term: str = "xterm-256color") -> 
             yield found
         finally:
             stream.flush()
-    found.end()
+            found.end(slave)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.broker.acl.addresses import NOBODY, AddressPattern, BadPattern
 from engine.broker.acl.addresses import parse as parse_pattern
-from engine.broker.acl.rights import Perm
+from engine.broker.acl.perms import Perm
 from engine.broker.tables.config_file import DataVersion
 from engine.broker.tables.topics import RETRY
 from engine.errors import InvalidArgument

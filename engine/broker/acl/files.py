@@ -7,6 +7,7 @@ that half a file gives are nobody's wish. Sources: PlainPermissionManager, AclFi
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ class AclTable:
 
 
 class AclFiles:
-    """See the module. For the loop's thread alone.
+    """See the module. Thread-safe: who is served reads `table`, which is replaced as a whole.
 
     Args:
         path: of plain_acl.yml.
@@ -59,6 +60,7 @@ class AclFiles:
         self._directory = directory
         self._now_ms = now_ms
         self._log = log
+        self._lock = threading.RLock()
         self._seen: dict[str, tuple[int, int]] = {}
         self.table = AclTable()
 
@@ -68,24 +70,26 @@ class AclFiles:
         Raises:
             InvalidArgument: one makes no sense, with its line; there is none at all. StorageError: one can't be read.
         """
-        files = self._find()
-        if not files:
-            raise InvalidArgument(
-                "no ACL file: every request would be refused",
-                path=self.path,
-                hint=f"create it, or a .yml file in {self._directory}",
-            )
-        self.table = self._read(files)
-        self._seen = files
+        with self._lock:
+            files = self._find()
+            if not files:
+                raise InvalidArgument(
+                    "no ACL file: every request would be refused",
+                    path=self.path,
+                    hint=f"create it, or a .yml file in {self._directory}",
+                )
+            self.table = self._read(files)
+            self._seen = files
 
     def look(self) -> bool:
         """Read all files again when one has changed; whether another table counts now. What is broken is logged."""
         try:
-            files = self._find()
-            if files == self._seen:
-                return False
-            self._seen = files  # a broken file is logged once
-            self.table = self._read(files)
+            with self._lock:
+                files = self._find()
+                if files == self._seen:
+                    return False
+                self._seen = files  # a broken file is logged once
+                self.table = self._read(files)
         except RStoreError as error:
             self._log.error("ACL files not reloaded; the last accounts stay in force", extra={"why": str(error)})
             return False
@@ -170,6 +174,11 @@ class AclFiles:
 
     def _change(self, path: str, change: Callable[[Any], None]) -> None:
         """Change a file as it is now, unless it would make no sense then."""
+        with self._lock:
+            self._rewrite(path, change)
+            self.look()
+
+    def _rewrite(self, path: str, change: Callable[[Any], None]) -> None:
         now = self._now_ms()
         try:
             text = self._text(path) if self._disk.exists(path) else "accounts: []\n"
@@ -183,7 +192,6 @@ class AclFiles:
         except InvalidArgument as error:
             raise AclChangeFailed(str(error)) from None
         self._disk.write_file_atomically(path, text.encode())
-        self.look()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import base64
 import hmac
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker.acl.accounts import Account
-from engine.broker.acl.rights import ANY_ACCOUNT, BadRequest, Perm, Right
+from engine.broker.acl.perms import Perm, retry_topic
+from engine.broker.acl.rights import ADMIN, ANY_ACCOUNT, BadRequest, Right
+from engine.broker.acl.strict import TopicOf, UnknownMessage, no_messages
 from engine.broker.requests.answers import Answer
+from engine.broker.requests.json_body import NotRead, with_read
 from engine.broker.requests.table import RIGHTS, demand_rights
-from engine.broker.tables.topics import RETRY
+from engine.broker.tables.topics import DLQ, RETRY
 from engine.wire.codes import ResponseCode
+from engine.wire.signing import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, signature
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from engine.broker.acl.files import AclFiles
+    from engine.broker.net.allow import AllowList
     from engine.broker.net.connection import Connection
     from engine.broker.requests.handler import Handler
     from engine.wire.command import RemotingCommand
 
-ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
-UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-_SAID = "org.apache.rocketmq.acl.common.AclException: "
+DENIAL = "org.apache.rocketmq.acl.common.AclException: "
+"""A denial's remark begins so, as Apache's."""
 _REMEMBERED = 1000
 
 
@@ -33,24 +37,28 @@ class Denied(Exception):
     """The request is not answered; why, in Apache's words."""
 
 
-def signature(ext: Mapping[str, str], body: bytes | memoryview, secret: bytes, *, query_flag: bool = False) -> str:
-    """What a client that knows the secret writes into Signature: HMAC-SHA1 over the values of the fields, sorted by
-    their names, and the body; base64. `query_flag`: with _UNIQUE_KEY_QUERY among them.
+@dataclass(slots=True)
+class GuardAnswer:
+    """What became of a request that was judged beside the loop; None: it may pass."""
 
-    Source: AclUtils#combineRequestContent, AclSigner#calSignature.
-    """
-    skipped = (SIGNATURE,) if query_flag else (SIGNATURE, UNIQUE_KEY_QUERY)
-    content = "".join([ext[name] for name in sorted(ext) if name not in skipped])
-    made = hmac.digest(secret, b"".join((content.encode("utf-8", "replace"), body)), "sha1")
-    return base64.b64encode(made).decode()
+    denied: Denied | None = None
 
 
 class Guard:
-    """See the module. For the loop's thread alone."""
+    """See the module. For the loop's thread alone.
 
-    def __init__(self, files: AclFiles, log: logging.Logger) -> None:
+    Args:
+        strict: whether what `engine.broker.acl.strict` asks for is asked for, too.
+        topic_of: whose message lies at a physical offset.
+    """
+
+    def __init__(
+        self, files: AclFiles, log: logging.Logger, *, strict: bool = True, topic_of: TopicOf = no_messages
+    ) -> None:
         self._files = files
         self._log = log
+        self._strict = strict
+        self._topic_of = topic_of
         self._logged: set[tuple[bytes, str]] = set()
 
     def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
@@ -58,19 +66,60 @@ class Guard:
         demand_rights(handlers)
         return {code: self._behind(handler) for code, handler in handlers.items()}
 
-    def _behind(self, handler: Handler) -> Handler:
+    def but_from(self, allow: AllowList, handlers: Mapping[int, Handler], hint: str) -> dict[int, Handler]:
+        """The same handlers, each after a check that only an admin passes, but for requests from these addresses.
+
+        `hint`: of a denial, what lets an address in.
+        """
+        return {code: self._behind(handler, ADMIN, allow, hint) for code, handler in handlers.items()}
+
+    def _behind(
+        self, handler: Handler, right: Right | None = None, allow: AllowList | None = None, hint: str = ""
+    ) -> Handler:
         def checked(connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-            try:
-                self.check(connection.host.ip, request)
-            except Denied as denied:
-                self._tell(connection, request, str(denied))
-                raise Answer(ResponseCode.SYSTEM_ERROR, _SAID + str(denied)) from None
+            address = connection.host.ip
+            if allow is None or not allow.allows(address):
+                try:
+                    self.check(address, request, right)
+                except Denied as denied:
+                    raise self._denied(connection, request, denied, hint) from None
+                except NotRead:
+                    raise self._beside(connection, request, right, handler, hint) from None
             return handler(connection, request)
 
         return checked
 
-    def check(self, address: bytes, request: RemotingCommand) -> None:
-        """Let a request pass. `address`: 4 or 16 bytes, where it comes from. Raises Denied."""
+    def _beside(
+        self, connection: Connection, request: RemotingCommand, right: Right | None, handler: Handler, hint: str
+    ) -> NotRead:
+        """A request with a large body is judged beside the loop, too: it may be about thousands of groups."""
+        address, verdict = connection.host.ip, GuardAnswer()
+
+        def judged() -> RemotingCommand:
+            read = with_read(request)
+            try:
+                self.check(address, read, right)
+            except Denied as denied:
+                verdict.denied = denied
+            return read
+
+        def then(connection: Connection, read: RemotingCommand) -> RemotingCommand | None:
+            if verdict.denied is not None:
+                raise self._denied(connection, read, verdict.denied, hint)
+            return handler(connection, read)
+
+        return NotRead(judged, then)
+
+    def _denied(self, connection: Connection, request: RemotingCommand, denied: Denied, hint: str) -> Answer:
+        self._tell(connection, request, str(denied))
+        return Answer(ResponseCode.SYSTEM_ERROR, f"{DENIAL}{denied}{hint}")
+
+    def check(self, address: bytes, request: RemotingCommand, right: Right | None = None) -> None:
+        """Let a request pass. `address`: 4 or 16 bytes, where it comes from. `right`: instead of its code's.
+
+        Raises:
+            Denied. Answer: a field that a right depends on makes no sense.
+        """
         table = self._files.table
         if any(pattern.matches(address) for pattern in table.white):
             return
@@ -85,14 +134,42 @@ class Guard:
             return
         if not _signed(request, account):
             raise Denied(f"Check signature failed for accessKey={key}")
-        right = RIGHTS.get(request.code, ANY_ACCOUNT)  # what isn't served has nothing to give away: `guarded`
+        right = right or RIGHTS.get(request.code, ANY_ACCOUNT)  # what isn't served has nothing to give away: `guarded`
         try:
-            wanted = right.needs(request)
+            needs = right.needs(request)
         except BadRequest as error:
             raise Denied(str(error)) from None
-        if wanted.get(TRACE_TOPIC) == Perm.PUB:
+        if not account.admin and (right.admin or (self._strict and right.strict_admin)):
+            raise Denied(f"Need admin permission for request code={request.code}, but accessKey={key} is not")
+        if account.admin and not account.rights:
             return
-        _demand(account, request.code, right, wanted)
+        for name, needed in needs.items():
+            if not (name == TRACE_TOPIC and needed == Perm.PUB) and not self._may(account, name, needed):
+                raise Denied(_no_right_on(name))
+        if self._strict and not account.admin:
+            self._demand(account, request, right)
+
+    def _demand(self, account: Account, request: RemotingCommand, right: Right) -> None:
+        """What aclStrict asks for beyond Apache. Raises Denied, Answer."""
+        for demand in right.strict:
+            try:
+                names: Iterable[str] = demand.names(request, self._topic_of)
+            except UnknownMessage:
+                raise Denied("No message begins at this offset") from None
+            for name in names:
+                if not self._may(account, name, demand.perm):
+                    raise Denied(
+                        "No default permission for the message's topic" if demand.hidden else _no_right_on(name)
+                    )
+
+    def _may(self, account: Account, name: str, needed: Perm) -> bool:
+        default = account.default_group if name.startswith(RETRY) else account.default_topic
+        owned = account.rights.get(name, default)
+        if owned & Perm.DENY or not owned & needed:
+            return False
+        if self._strict and name.startswith(DLQ) and name not in account.rights and not account.admin:
+            return self._may(account, retry_topic(name.removeprefix(DLQ)), Perm.SUB)  # dead letters are their group's
+        return True
 
     def _tell(self, connection: Connection, request: RemotingCommand, why: str) -> None:
         """Log a denial, once for an address and a reason: clients try again all the time."""
@@ -115,15 +192,6 @@ def _signed(request: RemotingCommand, account: Account) -> bool:
     )
 
 
-def _demand(account: Account, code: int, right: Right, wanted: Mapping[str, Perm]) -> None:
-    if right.admin and not account.admin:
-        raise Denied(f"Need admin permission for request code={code}, but accessKey={account.access_key} is not")
-    if account.admin and not account.rights:
-        return
-    for name, needed in wanted.items():
-        is_group = name.startswith(RETRY)
-        default = account.default_group if is_group else account.default_topic
-        owned = account.rights.get(name, default)
-        if owned & Perm.DENY or not owned & needed:
-            what = f"group:{name.removeprefix(RETRY)}" if is_group else f"topic:{name}"
-            raise Denied(f"No default permission for {what}")
+def _no_right_on(name: str) -> str:
+    what = f"group:{name.removeprefix(RETRY)}" if name.startswith(RETRY) else f"topic:{name}"
+    return f"No default permission for {what}"

@@ -5,11 +5,12 @@ Source: PlainAccessValidator#parse; what differs: see the package.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.broker.acl.perms import Perm, retry_topic
+from engine.broker.acl.strict import Demand
 from engine.broker.requests.answers import Answer
 from engine.broker.requests.json_body import body_of
 from engine.broker.tables.topics import RETRY
@@ -22,14 +23,6 @@ class BadRequest(ValueError):
     """A request that doesn't say what it is about."""
 
 
-class Perm(enum.IntFlag):
-    """Rights on a topic or a group. Source: Permission."""
-
-    DENY = 1
-    PUB = 4
-    SUB = 8
-
-
 @dataclass(frozen=True, slots=True)
 class Right:
     """What an account must be allowed for one request code.
@@ -37,28 +30,26 @@ class Right:
     Attributes:
         needs: the rights by topic of one request, those on a group under its retry topic. Raises BadRequest.
         admin: only an admin may ask. Source: Permission#ADMIN_CODE.
+        strict, strict_admin: what aclStrict asks for, too.
     """
 
     needs: Callable[[RemotingCommand], Mapping[str, Perm]]
     admin: bool = False
+    strict: tuple[Demand, ...] = ()
+    strict_admin: bool = False
 
 
-def publish(topic: str, group: str) -> Right:
-    """PUB on the topic that this field names; SUB on the group where it is a group's retry topic."""
+def publish(topic: str) -> Right:
+    """PUB on the topic that this field names; SUB on the group whose retry topic it is, whatever group is named."""
 
     def needed(request: RemotingCommand) -> Mapping[str, Perm]:
-        ext = request.fields
-        name = ext.get(topic)
-        if name is None:
-            return {}
-        if name.startswith(RETRY):
-            return {_retry(ext.get(group)) or name: Perm.SUB}
-        return {name: Perm.PUB}
+        name = request.fields.get(topic)
+        return {} if name is None else {name: Perm.SUB if name.startswith(RETRY) else Perm.PUB}
 
     return Right(needed)
 
 
-def subscribe(topic: str | None = None, group: str | None = None) -> Right:
+def subscribe(topic: str | None = None, group: str | None = None, *demands: Demand) -> Right:
     """SUB on the topic and on the group that these fields name."""
 
     def needed(request: RemotingCommand) -> Mapping[str, Perm]:
@@ -66,7 +57,12 @@ def subscribe(topic: str | None = None, group: str | None = None) -> Right:
         wanted = (ext.get(topic) if topic else None, _retry(ext.get(group)) if group else None)
         return {name: Perm.SUB for name in wanted if name is not None}
 
-    return Right(needed)
+    return Right(needed, strict=demands)
+
+
+def any_account(*demands: Demand) -> Right:
+    """The request is signed by an account, whichever it is; with aclStrict, one that has these rights."""
+    return Right(_nothing, strict=demands)
 
 
 def _heartbeat(request: RemotingCommand) -> Mapping[str, Perm]:
@@ -89,8 +85,7 @@ def _reply(request: RemotingCommand) -> Mapping[str, Perm]:
 
 
 def _retry(group: Any) -> str | None:
-    """A group's retry topic. Source: MixAll#getRetryTopic."""
-    return None if group is None else f"{RETRY}{group}"
+    return None if group is None else retry_topic(group)
 
 
 def _nothing(request: RemotingCommand) -> Mapping[str, Perm]:
@@ -99,9 +94,12 @@ def _nothing(request: RemotingCommand) -> Mapping[str, Perm]:
 
 
 _REPLY_TOPIC = "_REPLY_TOPIC"
-ANY_ACCOUNT = Right(_nothing)
-"""The request is signed by an account, whichever it is."""
+ANY_ACCOUNT = any_account()
 ADMIN = Right(_nothing, admin=True)
+STRICT_ADMIN = Right(_nothing, strict_admin=True)
+"""Any account's with Apache, an admin's with aclStrict."""
 UNGUARDED = Right(_nothing)
-"""Of the name service's port: it asks nobody who he is, as Apache's name server."""
+"""What the name service tells: it asks nobody who he is, as Apache's name server."""
+NAMES_WRITE = Right(_nothing, admin=True)
+"""What changes the name service: where there is an ACL, an admin's, or of an address in namesAllow."""
 HEARTBEAT, REPLY = Right(_heartbeat), Right(_reply)

@@ -2,7 +2,8 @@
 
 Theory. A slave that has something asks for a little that it already has, and compares it before it takes anything new:
 two logs that have parted differ there, or one of them ends. (Apache's slave asks for what it lacks, and appends what
-comes to whatever it has.) Everything that is new is appended as it is.
+comes to whatever it has.) Everything that is new is judged first (`engine.log.incoming`): whole sound records that lie
+where they say are appended as they are, and nothing from the first on that is none.
 
 The protocol's report 0 means "the last file"; so who wants the log from its first byte on reports 1, and adds that byte
 himself: the first byte of a log is the highest of a record's length, which is 0 in every record that fits a file.
@@ -18,7 +19,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from engine.errors import FormatError
+from engine.errors import FormatError, StorageError
+from engine.log.incoming import IncomingLog
 
 if TYPE_CHECKING:
     from engine.store import MessageStore
@@ -40,7 +42,7 @@ class OutOfStep(FormatError):
 
 
 class BeginsLater(OutOfStep):
-    """The master's log begins at `offset`, physical, after what was asked for."""
+    """The master's log begins at `offset`, physical, after what was asked for. It is no fault of the master's."""
 
 
 def _hint(store: MessageStore, offset: int) -> str:
@@ -70,6 +72,7 @@ class Follower:
         overlap: bytes to compare; 0: none.
         start: where an empty log begins, physical, the start of a file; None: with the master's last file.
         master_min: where the master's log begins, as far as is known.
+        incoming: judges what is new; kept from one connection to the next.
 
     Raises:
         Diverged: the master has deleted what comes next.
@@ -77,13 +80,23 @@ class Follower:
     Attributes:
         compared: bytes that were the same.
         appended: bytes.
+        taken: whether the master has sent something that a master sends: what is here, a sound record, a heartbeat.
     """
 
     def __init__(
-        self, store: MessageStore, overlap: int = OVERLAP, start: int | None = None, master_min: int = 0
+        self,
+        store: MessageStore,
+        overlap: int = OVERLAP,
+        start: int | None = None,
+        master_min: int = 0,
+        incoming: IncomingLog | None = None,
     ) -> None:
         self._store = store
         self._log = store.log
+        self._incoming = incoming or incoming_of(store)
+        self._begun = False
+        self._appends_at = self._added = 0
+        self.taken = False
         self._expected: int | None = None
         self._end = self._log.max_offset
         self._idle = 0
@@ -123,7 +136,8 @@ class Follower:
         """What has come.
 
         Raises:
-            Diverged: it is not what we have; nothing of it was taken. OutOfStep. DiskFull, StorageError.
+            Diverged: it is not what we have; nothing of it was taken. OutOfStep, BadRecord: no master sends that;
+            what was sound before it was taken. DiskFull, StorageError.
         """
         offset, body = transfer.offset, memoryview(transfer.body)
         if self._expected is None:
@@ -141,12 +155,13 @@ class Follower:
         here = min(len(body), max(0, self._end - offset))
         if here:
             self._compare(offset, body[:here])
-        if here < len(body):
-            self._append(offset + here, body[here:])
         self._expected = offset + len(body)
+        if here < len(body):
+            self._judge(offset + here, body[here:])
 
     def _heartbeat(self, offset: int) -> None:
         self._idle += 1
+        self.taken = True
         if offset < self._end and self._idle >= _SURE:
             raise ahead(self._store, offset)
 
@@ -155,7 +170,7 @@ class Follower:
         while at < len(body):
             own = self._log.read(offset + at, len(body) - at)
             if not len(own):
-                raise OutOfStep("the compared range is no longer in the log", offset=offset + at)
+                raise StorageError("the compared range is no longer in this log", offset=offset + at)
             theirs = body[at : at + len(own)]
             if own != theirs:
                 first = next(i for i, (one, other) in enumerate(zip(own, theirs, strict=True)) if one != other)
@@ -167,11 +182,30 @@ class Follower:
                 )
             at += len(own)
         self.compared += len(body)
+        self.taken = True
 
-    def _append(self, offset: int, body: memoryview) -> None:
-        if self._end == 0 and offset == 1:
-            self._store.append_raw(0, _FIRST_BYTE + body)
-        else:
-            self._store.append_raw(offset, body)
-        self.appended += len(body)
-        self._end = offset + len(body)
+    def _judge(self, offset: int, body: memoryview) -> None:
+        """What is new, from `offset` on: append what of it is sound and whole. Raises BadRecord."""
+        if not self._begun:
+            self._begun = True
+            if self._end == 0 and offset == 1:
+                offset, body = 0, memoryview(_FIRST_BYTE + body)
+                self._added = len(_FIRST_BYTE)
+            elif self._end == 0 and offset % self._log.file_size:
+                raise OutOfStep(f"the master sent offset {offset}, where no segment starts", offset=offset)
+            self._appends_at = offset
+            self._incoming.begin(offset)
+        sound = self._incoming.feed(body)
+        if len(sound):
+            self._store.append_raw(self._appends_at, sound)
+            self.appended += len(sound) - self._added
+            self._added = 0
+            self.taken = True
+            self._end = self._appends_at = self._appends_at + len(sound)
+        if self._incoming.fault is not None:
+            raise self._incoming.fault
+
+
+def incoming_of(store: MessageStore) -> IncomingLog:
+    """Who judges what comes for a store."""
+    return IncomingLog(store.config.mapped_file_size_commit_log, store.config.max_message_size)

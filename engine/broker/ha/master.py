@@ -7,8 +7,11 @@ anything else exactly there.
 
 Where this differs from Apache: a report beyond the log ends the connection, the first one, too (Apache waits for ever);
 so does one below it, whose file was deleted. Before that a heartbeat says where the log ends or begins: no slave takes
-it for the place that it has asked for. The first report 1 (`follower`) is right for an empty log. At most LINKS slaves
-are there at a time; who has reported nothing makes room for the next.
+it for the place that it has asked for. The first report 1 (`follower`) is right for an empty log.
+
+Who may copy is looked at when a connection is accepted, before a byte is sent (`slave_list`), and with TLS by its
+handshake; nobody else is ever counted as a slave. LINKS connections are there at a time, PER_ADDRESS of one address.
+Beyond that one gives way that has not reported, or is behind and does not come on; or one of the address that has most.
 """
 
 from __future__ import annotations
@@ -18,31 +21,30 @@ import logging
 import socket
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker.ha.group import GroupTransfer
+from engine.broker.ha.link import Link, Rejection
 from engine.broker.net import ports
+from engine.broker.net.stream import Stream, TlsStream
 from engine.config import BrokerRole
-from engine.errors import FormatError, RStoreError
 from engine.log.results import PutMessageStatus
 from engine.services.waiting import FlushFuture
-from engine.wire.ha import AckReader, encode_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import ssl
+    from collections.abc import Callable, Collection, Iterable
 
     from engine.broker.ha.settings import HaSettings
-    from engine.log.commitlog import CommitLog
+    from engine.errors import RStoreError
     from engine.store import MessageStore
 
 LINKS = 64
+PER_ADDRESS = 8
 _BACKLOG = 64
-_LOOK_S = 1.0
-_PIECE = 1 << 12
-_AT_ONCE = 8
-"""Transfers that are handed to the system together."""
-_END_S = 5.0
+_LOOK_S = 0.1
 _GATHER_S = 0.002
 """Where no put waits for slaves, what comes within this time goes together. (Apache's looks every 100 ms then.)"""
 
@@ -65,6 +67,11 @@ class MasterService:
         settings: times and sizes.
         log: gets slaves that come and go.
         begin: has called what begins a transfer that puts wait for, at once or a moment later: so many have one.
+        tls: of slaves' connections; None: plain text.
+        registered: addresses of the slaves that registered; called in a thread of ours.
+
+    Attributes:
+        rejections: connections that are no slaves, or no longer, by reason.
     """
 
     def __init__(
@@ -75,13 +82,19 @@ class MasterService:
         settings: HaSettings,
         log: logging.Logger,
         begin: Callable[[Callable[[], None]], None] = lambda transfer: transfer(),
+        *,
+        tls: ssl.SSLContext | None = None,
+        registered: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        self._tls = tls
+        self._registered = registered
+        self.rejections = dict.fromkeys((one.value for one in Rejection), 0)
         self._begin = begin
         self._store = store
         self._where = (host, port)
         self._settings = settings
         self._log = log
-        self._links: tuple[_Link, ...] = ()
+        self._links: tuple[Link, ...] = ()
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -120,30 +133,44 @@ class MasterService:
     def slaves(self) -> tuple[SlaveState, ...]:
         """Who follows now."""
         end = self._store.log.max_offset
-        return tuple(SlaveState(link.address, link.acked, end - (link.acked or 0)) for link in self._links)
+        links = [link for link in self._links if link.is_slave]
+        return tuple(SlaveState(link.address, link.acked, end - (link.acked or 0)) for link in links)
 
     def replicate(self, next_offset: int) -> FlushFuture:
         """As `engine.services.put.Replicate`. Source: HAService#isSlaveOK."""
-        acked = self._acked()
+        acked = self._most(link.acked for link in self._links)
         if acked is None or next_offset - acked >= self._settings.fall_behind_max:
             return FlushFuture.settled(PutMessageStatus.SLAVE_NOT_AVAILABLE)
         future = self._group.submit(next_offset)
         # A slave may have been quicker than we: its report came before there was somebody to tell.
-        acked = self._acked()
-        if acked is not None and acked >= next_offset:
-            self._group.reported(acked)
+        confirmed = self._most(link.confirmed for link in self._links)
+        if confirmed is not None and confirmed >= next_offset:
+            self._group.reported(confirmed)
         self._appended()
         return future
 
+    # --- as of LinkEvents -------------------------------------------------------------------------------------------
+
+    def greeted(self, link: Link) -> None:
+        """As of LinkEvents."""
+        self._log.info("slave connected", extra={"peer": link.address})
+
     def reported(self, offset: int) -> None:
-        """A slave has said what it has."""
+        """As of LinkEvents."""
         self._group.reported(offset)
 
-    def lost(self, link: _Link, why: str) -> None:
-        """A slave has gone."""
+    def rejected(self, address: str, why: Rejection, text: str) -> None:
+        """As of LinkEvents."""
+        with self._lock:
+            self.rejections[why.value] += 1
+        self._log.warning("slave connection rejected", extra={"peer": address, "why": text})
+
+    def lost(self, link: Link, why: str) -> None:
+        """As of LinkEvents."""
         with self._lock:
             self._links = tuple(one for one in self._links if one is not link)
-        self._log.info("slave disconnected", extra={"peer": link.address, "acked": link.acked, "why": why})
+        if link.is_slave:
+            self._log.info("slave disconnected", extra={"peer": link.address, "acked": link.acked, "why": why})
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -153,39 +180,68 @@ class MasterService:
                 client, address = listener.accept()
             except OSError as error:
                 if self._listener is not None:  # no descriptor left, a client that has gone already
-                    self._log.warning("slave connection rejected", extra={"why": str(error)})
-                    time.sleep(_LOOK_S / 10)
+                    self._log.warning("accept failed; retrying", extra={"why": str(error)})
+                    time.sleep(_LOOK_S)
                 continue
-            peer = f"{address[0]}:{address[1]}"
-            if not self._make_room():
-                self._log.warning(
-                    "slave connection rejected",
-                    extra={"peer": peer, "why": f"too many connections: limit {LINKS}"},
-                )
+            host, peer = address[0], ports.joined(address[0], address[1])
+            if not (self._is_allowed(host, peer) and self._make_room(host, peer)):
                 client.close()
                 continue
-            sync = self._store.config.broker_role is BrokerRole.SYNC_MASTER
-            link = _Link(self, self._store.log, client, peer, self._settings, 0.0 if sync else _GATHER_S)
-            with self._lock:
-                self._links = (*self._links, link)
-            self._log.info("slave connected", extra={"peer": peer})
-            try:
-                link.start()
-            except (OSError, RuntimeError) as error:  # it has gone already; no thread can be started
-                link.close(str(error))
+            self._serve(client, (host, peer))
 
-    def _make_room(self) -> bool:
+    def _serve(self, client: socket.socket, peer: tuple[str, str]) -> None:
+        gather_s = 0.0 if self._store.config.broker_role is BrokerRole.SYNC_MASTER else _GATHER_S
+        limit_s = self._settings.housekeeping_ms / 1000
+        try:
+            stream = Stream(client, limit_s) if self._tls is None else TlsStream(client, limit_s, self._tls)
+        except OSError:  # it has gone already
+            client.close()
+            return
+        link = Link(self, self._store.log, stream, peer, self._settings, gather_s)
+        with self._lock:
+            self._links = (*self._links, link)
+        try:
+            link.start()
+        except RuntimeError as error:  # no thread can be started
+            link.close(str(error))
+
+    def _is_allowed(self, host: str, peer: str) -> bool:
+        allowed = self._settings.allow.allows(host, self._registered())
+        if not allowed:
+            self.rejected(peer, Rejection.ADDRESS, f"haAllow does not allow it: {self._settings.allow}")
+        return allowed
+
+    def _make_room(self, host: str, peer: str) -> bool:
+        """Whether there is room for one more connection of `host`; another one may have given way."""
         links = self._links
-        if len(links) < LINKS:
+        same = [link for link in links if link.host == host]
+        if len(same) < PER_ADDRESS and len(links) < LINKS:
             return True
-        silent = next((link for link in links if link.acked is None), None)
-        if silent is not None:
-            silent.close("replaced by a new connection before its first report")
-        return silent is not None
+        full = len(same) >= PER_ADDRESS
+        link = self._gives_way(same if full else links) or (None if full else _of_most(links, len(same) + 1))
+        limit = f"{PER_ADDRESS} of one address" if full else str(LINKS)
+        if link is None:
+            self.rejected(peer, Rejection.LIMIT, f"too many connections: limit {limit}")
+            return False
+        silent = link.acked is None
+        why = "before its first report" if silent else "while it lagged" if full else "of an address with many"
+        self.rejected(
+            link.address, Rejection.SILENT if silent else Rejection.REPLACED, f"replaced {why}: limit {limit}"
+        )
+        link.close("replaced by a new connection")
+        return True
 
-    def _acked(self) -> int | None:
+    def _gives_way(self, links: Collection[Link]) -> Link | None:
+        """The first that has not reported, or the one that is behind most and does not come on."""
+        end = self._store.log.max_offset
+        silent = next((link for link in links if link.acked is None), None)
+        stalled = (link for link in links if link.is_stalled(end))
+        return silent or min(stalled, key=lambda link: link.acked or 0, default=None)
+
+    @staticmethod
+    def _most(offsets: Iterable[int | None]) -> int | None:
         """The most that a slave has of those that are here; None: there is none."""
-        return max((link.acked for link in self._links if link.acked is not None), default=None)
+        return max((one for one in offsets if one is not None), default=None)
 
     def _appended(self) -> None:
         if self._links:
@@ -200,168 +256,7 @@ class MasterService:
         self._log.error("waiting for slaves failed", extra={"why": str(error)})
 
 
-class _Link:
-    """One slave's connection."""
-
-    def __init__(
-        self,
-        service: MasterService,
-        log: CommitLog,
-        client: socket.socket,
-        address: str,
-        settings: HaSettings,
-        gather_s: float,
-    ) -> None:
-        self._gather_s = gather_s
-        self._service = service
-        self._log = log
-        self._socket = client
-        self._settings = settings
-        self._condition = threading.Condition()
-        self._woken = False
-        self._closed = False
-        self._from = 0
-        self._threads: list[threading.Thread] = []
-        self._running = 0
-        self.address = address
-        self.acked: int | None = None
-
-    def start(self) -> None:
-        """Begin to read and write."""
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.settimeout(self._settings.housekeeping_ms / 1000)
-        self._begin(self._read, "HAConnection-read")
-
-    def join(self) -> None:
-        """Wait for what `close` has ended."""
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(_END_S)
-
-    def wake(self) -> None:
-        """There is more to send."""
-        if not self._woken:
-            with self._condition:
-                self._woken = True
-                self._condition.notify_all()
-
-    def close(self, why: str = "closed") -> None:
-        """Let it go; a second time does nothing."""
-        with self._condition:
-            if self._closed:
-                return
-            self._closed = True
-            self._condition.notify_all()
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-            if not self._running:
-                self._socket.close()
-        self._service.lost(self, why)
-
-    def _begin(self, work: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
-        with self._condition:
-            if self._closed:
-                return
-            self._running += 1
-            self._threads.append(thread)
-        try:
-            thread.start()
-        except RuntimeError:
-            self._ended()
-            raise
-
-    def _ended(self) -> None:
-        # The last one closes: a descriptor that is given away while the other still writes to it is another slave's.
-        with self._condition:
-            self._running -= 1
-            if not self._running:
-                self._socket.close()
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        why = "the connection was closed"
-        try:
-            work()
-        except TimeoutError:
-            why = f"no data for {self._settings.housekeeping_ms} ms"
-        except (OSError, RStoreError, RuntimeError) as error:
-            why = str(error)
-        finally:
-            self.close(why)
-            self._ended()
-
-    # --- reading ----------------------------------------------------------------------------------------------------
-
-    def _read(self) -> None:
-        reader = AckReader()
-        while data := self._socket.recv(_PIECE):
-            offset = reader.feed(data)
-            if offset is None:
-                continue
-            end = self._log.max_offset
-            if self.acked is None:
-                self._start_at(offset, end)
-            elif offset > end:
-                raise FormatError(f"slave reported offset {offset}, after the log end {end}")
-            self.acked = min(offset, end)
-            self._service.reported(self.acked)
-
-    def _start_at(self, offset: int, end: int) -> None:
-        """The first report. Raises FormatError: there is nothing to send from there."""
-        first = max(self._log.min_offset, 0)
-        start = offset or end - end % self._log.file_size
-        if start > max(end, 1):
-            self._socket.sendall(encode_header(end, 0))
-            raise FormatError(f"slave reported offset {offset}, after the log end {end}")
-        if start < first:
-            self._socket.sendall(encode_header(first, 0))
-            raise FormatError(f"slave requested offset {start}, before the log start {first}")
-        self._from = start
-        self._begin(self._write, "HAConnection-write")
-
-    # --- writing ----------------------------------------------------------------------------------------------------
-
-    def _write(self) -> None:
-        next_offset = self._from
-        heartbeat_s = self._settings.heartbeat_ms / 1000
-        written = time.monotonic()
-        while not self._closed:
-            self._woken = False
-            sent = self._send(next_offset)
-            now = time.monotonic()
-            if sent:
-                next_offset, written = next_offset + sent, now
-                if self._gather_s and sent < self._settings.batch:
-                    time.sleep(self._gather_s)
-            elif now - written >= heartbeat_s:
-                self._socket.sendall(encode_header(next_offset, 0))
-                written = now
-            else:
-                with self._condition:
-                    self._condition.wait_for(
-                        lambda: self._closed or self._woken, min(_LOOK_S, heartbeat_s - (now - written))
-                    )
-
-    def _send(self, offset: int) -> int:
-        """Some transfers; how many bytes of the log they have, 0: there is nothing more."""
-        parts: list[bytes | memoryview] = []
-        at = offset
-        batch = self._settings.batch
-        while len(parts) < 2 * _AT_ONCE:
-            body = self._log.read(at, batch)
-            if not len(body):
-                break
-            parts += encode_header(at, len(body)), body
-            at += len(body)
-            if len(body) < batch:
-                break
-        if not parts:
-            if offset < self._log.min_offset:
-                raise FormatError(f"offset {offset} was deleted before it was sent to the slave")
-            return 0
-        sent = self._socket.sendmsg(parts)
-        for part in parts:
-            if sent < len(part):
-                self._socket.sendall(memoryview(part)[sent:])
-            sent = max(0, sent - len(part))
-        return at - offset
+def _of_most(links: Collection[Link], fewer: int) -> Link | None:
+    """The newest connection of the address that has most of them; None: no address has more than `fewer`."""
+    host, most = Counter(link.host for link in links).most_common(1)[0]
+    return next((link for link in reversed(tuple(links)) if link.host == host), None) if most > fewer else None

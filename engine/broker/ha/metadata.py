@@ -5,15 +5,22 @@ Source: SlaveSynchronize (4.9.8); BROKER.md 3.2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
 
+from engine.broker.net.peer import Peer
+from engine.client.connection import TIMEOUT_S, RemotingClient
 from engine.errors import FormatError, StorageError
 from engine.format import fastjson
 from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
-    from engine.broker.net.client import RemotingClient
+    import logging
+    from collections.abc import Coroutine
+
+    from engine.broker.net.peer import RequestSigner
+    from engine.wire.command import RemotingCommand
 
 TOPICS, GROUPS = "topics.json", "subscriptionGroup.json"
 OFFSETS, DELAYS = "consumerOffset.json", "delayOffset.json"
@@ -26,7 +33,40 @@ TABLES = {
 """The tables by the names of their files, and the requests that ask for them, in Apache's order."""
 
 
-async def fetch(master: RemotingClient, name: str) -> dict[str, Any]:
+class Master(Protocol):
+    """Who is asked: a connection, or one that signs."""
+
+    address: str
+
+    def ask(self, code: int) -> Coroutine[Any, Any, RemotingCommand]:
+        """The answer. Raises StorageError."""
+
+
+class AskedMaster:
+    """The master at an address, over one connection after the other; what it demands an account for is signed."""
+
+    def __init__(self, address: str, signer: RequestSigner | None, log: logging.Logger) -> None:
+        self.address = address
+        self._log = log
+        self._peer = Peer(signer, self._signing_begins)
+        self._client: RemotingClient | None = None
+
+    def by(self, client: RemotingClient) -> AskedMaster:
+        """Asked by this connection from now on."""
+        self._client = client
+        return self
+
+    async def ask(self, code: int) -> RemotingCommand:
+        """The answer. Raises StorageError."""
+        assert self._client is not None
+        return await self._peer.ask(self._client, code, {}, b"", TIMEOUT_S)
+
+    def _signing_begins(self, account: str) -> None:
+        extra = {"peer": self.address, "account": account}
+        self._log.info("the master demands an account; requests for the master's tables are signed", extra=extra)
+
+
+async def fetch(master: Master, name: str) -> dict[str, Any]:
     """One of the tables, as its file has it.
 
     Raises:
@@ -35,13 +75,14 @@ async def fetch(master: RemotingClient, name: str) -> dict[str, Any]:
     answer = await master.ask(TABLES[name])
     if answer.code != ResponseCode.SUCCESS:
         raise StorageError(f"{master.address} did not send {name}: {answer.remark or answer.code}")
-    table = fastjson.loads(bytes(answer.body).decode("utf-8", "replace"))
+    loop = asyncio.get_running_loop()
+    table = await loop.run_in_executor(None, lambda: fastjson.loads(bytes(answer.body).decode("utf-8", "replace")))
     if not isinstance(table, dict):
         raise FormatError(f"{master.address}: {name} is not a JSON object")
     return table
 
 
-async def runtime(master: RemotingClient) -> dict[str, str]:
+async def runtime(master: Master) -> dict[str, str]:
     """What a broker tells of its store (GET_BROKER_RUNTIME_INFO). Raises StorageError, FormatError."""
     answer = await master.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
     table = fastjson.loads(bytes(answer.body).decode("utf-8", "replace") or "{}")
@@ -63,7 +104,7 @@ def extent(runtime: dict[str, str]) -> tuple[int, int]:
     return offsets[0], offsets[1]
 
 
-async def settings(master: RemotingClient) -> dict[str, str]:
+async def settings(master: Master) -> dict[str, str]:
     """A broker's own settings (GET_BROKER_CONFIG). Raises StorageError."""
     answer = await master.ask(RequestCode.GET_BROKER_CONFIG)
     if answer.code != ResponseCode.SUCCESS:

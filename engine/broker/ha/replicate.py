@@ -19,8 +19,8 @@ from engine.broker.ha import metadata
 from engine.broker.ha.follower import OVERLAP, ahead
 from engine.broker.ha.settings import HaSettings
 from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
-from engine.broker.net.client import RemotingClient
 from engine.broker.tables.config_file import ConfigFile
+from engine.client.connection import RemotingClient
 from engine.config import BrokerRole
 from engine.errors import CannotRepair, FormatError, RStoreError, StorageError
 from engine.files.disk import Disk
@@ -29,6 +29,9 @@ from engine.store import MessageStore
 from engine.wire.address import PORT_MAX, parse_address
 
 if TYPE_CHECKING:
+    import ssl
+
+    from engine.broker.net.peer import RequestSigner
     from engine.config import StoreConfig
 
 _ASK_S = 1.0
@@ -54,6 +57,8 @@ class ReplicateOptions:
         overlap: bytes at the copy's end that are compared; None: all of it.
         last_file: an empty copy begins with the broker's last file.
         tables: whether topics, groups and offsets are copied, too.
+        tls: of both connections; None: plain text.
+        signer: of requests for which the broker demands an account; None: we have none.
     """
 
     broker: str
@@ -63,6 +68,8 @@ class ReplicateOptions:
     overlap: int | None = OVERLAP
     last_file: bool = False
     tables: bool = True
+    tls: ssl.SSLContext | None = None
+    signer: RequestSigner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +131,9 @@ def replicate(
         log: gets what happens.
 
     Raises:
-        Diverged: copy and broker are not two copies of one log. CannotRepair: a record that came is damaged; other file
-        sizes. StoreLocked, Refused: the copy can't be opened. StorageError: the broker can't be reached for long, or
-        the copy can't be written. InvalidArgument.
+        Diverged: copy and broker are not two copies of one log. FormatError: the broker sent what is no log; what came
+        before it is kept. CannotRepair: other file sizes. StoreLocked, Refused: the copy can't be opened. StorageError:
+        the broker can't be reached for long, or the copy can't be written. InvalidArgument.
     """
     return asyncio.run(_Replication(config, wanted, tell, log or logging.getLogger("rstore.replicate")).run())
 
@@ -140,6 +147,7 @@ class _Replication:
         self._began = time.monotonic()
         self._tables: tuple[str, ...] = ()
         self._master: RemotingClient | None = None
+        self._peer = metadata.AskedMaster(wanted.broker, wanted.signer, log)
 
     async def run(self) -> Replicated:
         host, broker_port = parse_address(self._wanted.broker)
@@ -159,10 +167,10 @@ class _Replication:
 
     # --- the broker -------------------------------------------------------------------------------------------------
 
-    async def _asked(self) -> RemotingClient:
+    async def _asked(self) -> metadata.AskedMaster:
         if self._master is None or not self._master.is_open:
-            self._master = await RemotingClient.connect(self._wanted.broker)
-        return self._master
+            self._master = await RemotingClient.connect(self._wanted.broker, tls=self._wanted.tls)
+        return self._peer.by(self._master)
 
     async def _settings(self) -> dict[str, str]:
         try:
@@ -201,6 +209,7 @@ class _Replication:
             overlap=store.log.max_offset if wanted.overlap is None else wanted.overlap,
             start=None if wanted.last_file else 0,
             bytes_per_s=wanted.bytes_per_s,
+            tls=wanted.tls,
         )
         begin, master_end = metadata.extent(figures)
         if store.log.max_offset > master_end:
@@ -242,7 +251,7 @@ class _Replication:
         """Raises what can't be waited for."""
         for error in store.errors:
             raise error
-        if state.status is LinkStatus.DIVERGED and state.error is not None:
+        if state.status in (LinkStatus.DIVERGED, LinkStatus.FAULTY) and state.error is not None:
             raise state.error
         if state.at_home and state.error is not None:
             raise state.error
@@ -274,7 +283,7 @@ class _Replication:
             except StorageError as error:
                 self._log.warning("configuration table not copied", extra={"table": name, "why": str(error)})
                 continue
-            file = ConfigFile(Disk(), root, name)
+            file = ConfigFile(store.disk, root, name)
             if file.load() != table:
                 file.save(table)
             copied.add(name)

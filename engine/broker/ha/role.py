@@ -19,9 +19,12 @@ from engine.config import BrokerRole
 from engine.errors import StorageError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
 
     from engine.broker.ha.settings import HaSettings
+    from engine.broker.ha.sync import Take
+    from engine.broker.net.peer import RequestSigner
     from engine.store import MessageStore
 
 _LOOK_S = 1.0
@@ -38,6 +41,10 @@ class KnowsMaster(Protocol):
     def ha_address(self) -> str | None:
         """Of its service."""
 
+    @property
+    def slaves(self) -> frozenset[str]:
+        """Addresses of our slaves, without ports."""
+
 
 class Role:
     """See the module. For the loop's thread alone.
@@ -48,23 +55,28 @@ class Role:
         settings: of replication.
         host: where slaves find a master's service.
         after_this: as `engine.broker.put.flow.FlowControl`.
+        slaves: addresses of the slaves that have registered with our own name server.
         log: gets what happens.
 
     Attributes:
         address: `ip:port` of a master's service, as name servers get it.
+        open_to_all: why everybody who reaches a master's service gets its log; None: not everybody does.
     """
 
     def __init__(
         self,
         *,
         store: MessageStore,
-        tables: Mapping[str, Callable[[dict[str, Any]], None]],
+        tables: Mapping[str, Take],
         settings: HaSettings,
         host: str,
         after_this: Callable[[Callable[[], None]], None],
         loop: asyncio.AbstractEventLoop,
         log: logging.Logger,
+        slaves: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
+        self._own_slaves = slaves
+        self._registered: frozenset[str] = frozenset()
         self._store = store
         self._tables = tables
         self._host = host
@@ -78,6 +90,7 @@ class Role:
         self._name_servers: KnowsMaster | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.address = ""
+        self.open_to_all: str | None = None
 
     @property
     def is_slave(self) -> bool:
@@ -88,6 +101,11 @@ class Role:
     def slaves(self) -> tuple[SlaveState, ...]:
         """Who copies from us."""
         return () if self._master is None else self._master.slaves
+
+    @property
+    def rejections(self) -> Mapping[str, int]:
+        """Connections to a master's service that are no slaves, or no longer, by reason."""
+        return {} if self._master is None else self._master.rejections
 
     @property
     def copied(self) -> Copied | None:
@@ -106,6 +124,8 @@ class Role:
             "role": self._store.config.broker_role.value,
             "address": None if self.is_slave else self.address,
             "slaves": [{"address": one.address, "acked": one.acked, "lag": one.lag} for one in self.slaves],
+            "rejected": sum(self.rejections.values()),
+            "openToAll": self.open_to_all,
         }
         if copied is not None:
             fields["copied"] = {
@@ -129,34 +149,49 @@ class Role:
             return None
         return str(copied.error)
 
-    def listen(self, host: str, port: int, *, exactly: bool) -> str | None:
-        """A master's service; where it is, None on a slave. `exactly`: that port, or none.
+    def listen(self, host: str, port: int, *, exactly: bool, tls: ssl.SSLContext | None = None) -> str | None:
+        """A master's service; where it is, None on a slave. `exactly`: that port, or none. `tls`: None: plain text.
 
         Raises:
             StorageError: the port is taken.
         """
         if not self.is_slave:
-            after = self._after_this
-            master = MasterService(self._store, host, port, self._settings, self._log, after)
             try:
-                port = master.start()
+                port = self._serve(host, port, tls)
             except StorageError:
                 if exactly:
                     raise
-                master = MasterService(self._store, host, 0, self._settings, self._log, after)
-                port = master.start()
-            self._master = master
+                port = self._serve(host, 0, tls)
         self.address = f"{self._host}:{port}"
         return None if self.is_slave else self.address
 
-    def start(self, name_servers: KnowsMaster | None) -> None:
-        """A slave begins to copy. `name_servers`: say who the master is, where the settings don't."""
-        if not self.is_slave:
-            return
+    def _serve(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+        master = MasterService(
+            self._store, host, port, self._settings, self._log, self._after_this,
+            tls=tls, registered=lambda: self._registered,
+        )  # fmt: skip
+        port = master.start()
+        self._master = master
+        return port
+
+    def start(
+        self, name_servers: KnowsMaster | None, tls: ssl.SSLContext | None = None, signer: RequestSigner | None = None
+    ) -> None:
+        """A slave begins to copy, a master to look who has registered.
+
+        Args:
+            name_servers: say who the master is, where the settings don't, and who its slaves are.
+            tls: of a slave; None: plain text.
+            signer: of a slave's requests for tables; None: it has no accounts.
+        """
         self._name_servers = name_servers
-        self._slave = SlaveClient(self._store, self._settings, self._log, start=self._settings.start)
+        if not self.is_slave:
+            if self._settings.allow.registered:
+                self._tasks = [self._loop.create_task(self._look_for_slaves())]
+            return
+        self._slave = SlaveClient(self._store, self._settings, self._log, start=self._settings.start, tls=tls)
         self._slave.start()
-        self._sync = SlaveSync(self._master_broker, self._tables, self._slave.know, self._log)
+        self._sync = SlaveSync(self._master_broker, self._tables, self._slave.know, self._log, tls, signer)
         self._tasks = [self._loop.create_task(self._sync.run()), self._loop.create_task(self._look())]
 
     async def stop(self) -> None:
@@ -178,4 +213,11 @@ class Role:
             address = self._name_servers.ha_address
             if address and self._slave is not None:
                 self._slave.follow(address)
+            await asyncio.sleep(_LOOK_S)
+
+    async def _look_for_slaves(self) -> None:
+        """Note who has registered, for the thread that accepts slaves."""
+        while True:
+            elsewhere = frozenset() if self._name_servers is None else self._name_servers.slaves
+            self._registered = self._own_slaves() | elsewhere
             await asyncio.sleep(_LOOK_S)

@@ -6,6 +6,10 @@ appended, and every `heartbeat_ms` without. A connection that is silent for `hou
 
 Where this differs from Apache: the first report is made at once; the connection ends when the master is silent (Apache:
 when the slave itself was); who has diverged does not try for ever in silence: it says so, and waits longer.
+
+A master that sends what none sends (no transfer, another place, no sound record, a certificate that is not trusted) is
+*faulty*: nothing of that is appended, the log and `state` name it until the master sends something sound, and each
+attempt waits twice as long as the one before, up to `_FAULTY_MOST_S`.
 """
 
 from __future__ import annotations
@@ -14,16 +18,19 @@ import contextlib
 import enum
 import logging
 import socket
+import ssl
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.broker.ha.follower import OVERLAP, BeginsLater, Diverged, Follower
+from engine.broker.ha.follower import OVERLAP, BeginsLater, Diverged, Follower, OutOfStep, incoming_of
+from engine.broker.net.stream import Stream, TlsStream
 from engine.config import FlushDiskType
-from engine.errors import RStoreError, StorageError
+from engine.errors import FormatError, RStoreError, StorageError
+from engine.log.incoming import BadRecord
 from engine.wire.address import parse_address
-from engine.wire.ha import TransferReader, encode_ack
+from engine.wire.ha import BadTransfer, TransferReader, encode_ack
 
 if TYPE_CHECKING:
     from engine.broker.ha.settings import HaSettings
@@ -36,6 +43,13 @@ _LOOK_S = 0.5
 _CONNECT_S = 3.0
 """Source: RemotingUtil#connect is given 5 s; nobody waits so long for an end."""
 _DIVERGED_S = 60.0
+_FAULTY_MOST_S = 60.0
+_BEGINS_LATER = 3
+"""How often, one after another, a master may say that its log begins later, and is asked again at once."""
+
+
+class Untrusted(FormatError):
+    """The master's certificate is not trusted, or is another host's."""
 
 
 class LinkStatus(enum.Enum):
@@ -45,6 +59,7 @@ class LinkStatus(enum.Enum):
     COMPARING = "comparing"
     FOLLOWING = "following"
     DIVERGED = "diverged"
+    FAULTY = "faulty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +101,7 @@ class SlaveClient:
         overlap: bytes to compare on each connection.
         start: where an empty log begins; None: with the master's last file.
         bytes_per_s: not faster; None: as it comes.
+        tls: of our side; None: plain text.
     """
 
     def __init__(
@@ -97,7 +113,11 @@ class SlaveClient:
         overlap: int = OVERLAP,
         start: int | None = None,
         bytes_per_s: float | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
+        self._incoming = incoming_of(store)
+        self._faults = self._later = 0
         self._store = store
         self._settings = settings
         self._log = log
@@ -144,6 +164,9 @@ class SlaveClient:
         """Follow that master from now on; the one that is followed already: nothing changes."""
         if address != self._master:
             self._master_min, self._master_end = 0, None
+            self._faults = 0
+            if self._status is LinkStatus.FAULTY:
+                self._tell(LinkStatus.AWAY, None)
             self._master = address
             self._again()
 
@@ -168,12 +191,18 @@ class SlaveClient:
             pause_s = self._settings.retry_ms / 1000
             self._hurry.clear()
             if self._master:
+                began = time.monotonic()
                 try:
                     self._follow(self._master)
                 except BeginsLater as error:
                     self._master_min = error.offset or 0
+                    self._later += 1
                     self._away(error)
-                    pause_s = min(pause_s, _LOOK_S)
+                    if self._later <= _BEGINS_LATER:
+                        pause_s = min(pause_s, _LOOK_S)
+                except (BadTransfer, BadRecord, OutOfStep, Untrusted) as error:
+                    pause_s = self._pause_after_fault(pause_s, time.monotonic() - began)
+                    self._fault(error, pause_s)
                 except Diverged as error:
                     pause_s = max(pause_s, _DIVERGED_S)
                     self._master_min = 0
@@ -183,16 +212,34 @@ class SlaveClient:
                     self._tell(LinkStatus.DIVERGED, error)
                 except RStoreError as error:
                     self._away(error)
+                except ssl.SSLError as error:  # of TLS 1.3 a server says only after the handshake what it wants
+                    self._away(StorageError(f"{self._master}: TLS failed: {_reason(error)}"))
                 except OSError as error:
                     self._away(StorageError(f"{self._master}: {(error.strerror or str(error)).lower()}"))
             if not self._stopping.is_set():
                 self._hurry.wait(pause_s)
+
+    def _pause_after_fault(self, pause_s: float, lasted_s: float) -> float:
+        """Twice the one before, unless the master was sound for longer than that."""
+        if lasted_s > min(pause_s * (1 << self._faults), _FAULTY_MOST_S):
+            self._faults = 0
+        self._faults = min(self._faults + 1, 16)
+        return max(pause_s, min(pause_s * (1 << self._faults), _FAULTY_MOST_S))
+
+    def _fault(self, error: RStoreError, pause_s: float) -> None:
+        if self._stopping.is_set():
+            return
+        extra = {"peer": self._master, "why": str(error), "retry_s": round(pause_s, 1)}
+        self._log.error("faulty master: what it sends is not appended", extra=extra)
+        self._tell(LinkStatus.FAULTY, error)
 
     def _away(self, error: RStoreError) -> None:
         if self._stopping.is_set():
             return
         if self._error is None or str(self._error) != str(error):
             self._log.warning("master not reachable", extra={"peer": self._master, "why": str(error)})
+        if self._status is LinkStatus.FAULTY and not self._at_home:
+            return  # that it now does not answer is no excuse
         self._tell(LinkStatus.AWAY, error)
 
     def _follow(self, master: str) -> None:
@@ -203,19 +250,32 @@ class SlaveClient:
         with socket.create_connection((host, port), min(limit_s, _CONNECT_S)) as link:
             self._socket = link
             try:
-                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                link.settimeout(_LOOK_S)
-                follower = Follower(self._store, self._overlap, self._start, self._master_min)
+                stream = self._stream(link, host, min(limit_s, _CONNECT_S))
+                follower = Follower(self._store, self._overlap, self._start, self._master_min, self._incoming)
                 self._waits_at = follower.first_report
-                link.sendall(encode_ack(follower.first_report))
+                stream.send([encode_ack(follower.first_report)])
                 self._log.info("replicating from the master", extra={"peer": master, "from": follower.first_report})
-                if self._status is not LinkStatus.DIVERGED:  # that is over when the comparison is
+                if self._status not in (LinkStatus.DIVERGED, LinkStatus.FAULTY):  # over when something sound comes
                     self._tell(LinkStatus.COMPARING if follower.comparing else LinkStatus.FOLLOWING, None)
-                self._copy(link, follower, limit_s, master)
+                self._copy(stream, follower, limit_s, master)
             finally:
                 self._socket = self._waits_at = None
 
-    def _copy(self, link: socket.socket, follower: Follower, limit_s: float, master: str) -> None:
+    def _stream(self, link: socket.socket, host: str, limit_s: float) -> Stream:
+        """The connection, greeted. Raises Untrusted, StorageError, OSError."""
+        if self._tls is None:
+            return Stream(link, limit_s)
+        try:
+            stream = TlsStream(link, limit_s, self._tls, host)
+            stream.greet(limit_s)
+        except ssl.SSLCertVerificationError as error:
+            raise Untrusted(f"the master's certificate is not trusted: {error.verify_message}") from None
+        except ssl.SSLError as error:
+            why = f"{self._master}: TLS failed: {_reason(error)}"
+            raise StorageError(why, hint="--ha-tls must be on at the master, too") from None
+        return stream
+
+    def _copy(self, stream: Stream, follower: Follower, limit_s: float, master: str) -> None:
         reader = TransferReader()
         heartbeat_s = self._settings.heartbeat_ms / 1000
         rate = self._rate
@@ -224,7 +284,7 @@ class SlaveClient:
         heard = reported = free_at = time.monotonic()
         while not self._stopping.is_set() and self._master == master:
             try:
-                size = link.recv_into(buffer)
+                size = stream.receive_into(buffer, _LOOK_S)
             except TimeoutError:
                 size = -1
             now = time.monotonic()
@@ -240,10 +300,10 @@ class SlaveClient:
             if follower.end > before or compared or (now - reported >= heartbeat_s and not follower.comparing):
                 if self._durable:
                     self._store.flush()
-                link.sendall(encode_ack(follower.end))
+                stream.send([encode_ack(follower.end)])
                 reported = now
             elif now - reported >= heartbeat_s:  # while it compares: a sign of life that says no more than it knows
-                link.sendall(encode_ack(follower.first_report))
+                stream.send([encode_ack(follower.first_report)])
                 reported = now
             if rate is not None and size > 0:
                 free_at = max(free_at, now) + size / rate
@@ -264,6 +324,9 @@ class SlaveClient:
             self._compared += follower.compared - compared
         if follower.appended or follower.compared:
             self._waits_at = None
+        if not follower.taken:
+            return
+        self._later = 0
         if not follower.comparing:
             self._tell(LinkStatus.FOLLOWING, None)
         elif self._status is not LinkStatus.DIVERGED:
@@ -283,3 +346,7 @@ class SlaveClient:
         if link is not None:
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return str(error.reason or error).replace("_", " ").lower()

@@ -12,11 +12,17 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.ha import metadata
-from engine.broker.net.client import RemotingClient
+from engine.client.connection import RemotingClient
 from engine.errors import RStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    import ssl
+    from collections.abc import Awaitable, Callable, Mapping
+
+    Take = Callable[[dict[str, Any]], Awaitable[None] | None]
+    """Takes over a table of a master's, in the loop's thread; what it gives is awaited."""
+
+    from engine.broker.net.peer import RequestSigner
 
 FIRST_S, EVERY_S = 3.0, 10.0
 
@@ -29,15 +35,22 @@ class SlaveSync:
         take: by the table's file name, what takes it over; in the loop's thread.
         know: called with where the master's log begins and ends (physical).
         log: gets what fails.
+        tls: None: plain text.
+        signer: signs where the master demands it; None: we have no accounts.
     """
 
     def __init__(
         self,
         master: Callable[[], str],
-        take: Mapping[str, Callable[[dict[str, Any]], None]],
+        take: Mapping[str, Take],
         know: Callable[[int, int], None],
         log: logging.Logger,
+        tls: ssl.SSLContext | None = None,
+        signer: RequestSigner | None = None,
     ) -> None:
+        self._signer = signer
+        self._asked = metadata.AskedMaster("", None, log)
+        self._tls = tls
         self._master = master
         self._know = know
         self._take = take
@@ -56,12 +69,17 @@ class SlaveSync:
 
     async def _round(self, address: str) -> None:
         wrong = 0
+        if self._asked.address != address:
+            self._asked = metadata.AskedMaster(address, self._signer, self._log)
         try:
-            async with await RemotingClient.connect(address) as master:
+            async with await RemotingClient.connect(address, tls=self._tls) as client:
+                master = self._asked.by(client)
                 self._know(*metadata.extent(await metadata.runtime(master)))
                 for name, take in self._take.items():
                     try:
-                        take(await metadata.fetch(master, name))
+                        taking = take(await metadata.fetch(master, name))
+                        if taking is not None:
+                            await taking
                     except (RStoreError, TypeError, ValueError, AttributeError) as error:
                         wrong += 1
                         extra = {"table": name, "peer": address, "why": str(error)}

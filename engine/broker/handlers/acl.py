@@ -6,6 +6,7 @@ themselves: their secrets would go with them.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import orjson
@@ -16,8 +17,11 @@ from engine.errors import RStoreError
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.broker.acl.files import AclFiles
     from engine.broker.net.connection import Connection
+    from engine.broker.requests.later import Later
     from engine.broker.settings.current_settings import CurrentSettings
     from engine.wire.command import RemotingCommand
 
@@ -34,47 +38,64 @@ class AclHandler:
         files: AclFiles,
         address: str,
         settings: CurrentSettings,
+        later: Later,
     ) -> None:
         self._files = files
         self._address = address
         self._settings = settings
+        self._later = later
+        self._turn = asyncio.Lock()
 
-    def put(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def put(self, connection: Connection, request: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_ACL_CONFIG."""
-        del connection
         ext = request.fields
         entry: dict[str, object] = {name: ext.get(name) for name in _TEXTS}
         entry.update((name, ext[name].split(",") if ext.get(name) else None) for name in _LISTS)
         entry["admin"] = fields.flag(ext, "admin")
-        try:
-            self._files.put_account(entry)
-        except (AclChangeFailed, RStoreError) as error:
-            return request.answer(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED, str(error))
-        return request.answer()
 
-    def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        def put() -> bool:
+            self._files.put_account(entry)
+            return True
+
+        self._change(connection, request, put, ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED)
+
+    def delete(self, connection: Connection, request: RemotingCommand) -> None:
         """DELETE_ACL_CONFIG."""
-        del connection
         access = fields.text(request.fields, "accessKey")
         why = f"The accesskey[{access}] corresponding to accessConfig has been deleted failed."
-        try:
-            if self._files.delete_account(access):
-                return request.answer()
-        except (AclChangeFailed, RStoreError) as error:
-            why = str(error)
-        return request.answer(ResponseCode.DELETE_ACL_CONFIG_FAILED, why)
 
-    def white(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        def delete() -> bool:
+            return self._files.delete_account(access)
+
+        self._change(connection, request, delete, ResponseCode.DELETE_ACL_CONFIG_FAILED, why)
+
+    def white(self, connection: Connection, request: RemotingCommand) -> None:
         """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG."""
-        del connection
         addresses = fields.text(request.fields, "globalWhiteAddrs")
         why = f"The globalWhiteAddresses[{addresses}] has been updated failed."
-        try:
-            if self._files.put_white(_patterns(addresses), request.fields.get("aclFileFullPath")):
-                return request.answer()
-        except (AclChangeFailed, RStoreError) as error:
-            why = str(error)
-        return request.answer(ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED, why)
+
+        def put() -> bool:
+            return self._files.put_white(_patterns(addresses), request.fields.get("aclFileFullPath"))
+
+        self._change(connection, request, put, ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED, why)
+
+    def _change(
+        self, connection: Connection, request: RemotingCommand, change: Callable[[], bool], failed: int, why: str = ""
+    ) -> None:
+        """Change the files beside the loop, one request after another, and answer when the accounts count.
+
+        `change`: False: there is nothing to change, which `why` says.
+        """
+
+        async def changed() -> RemotingCommand:
+            try:
+                async with self._turn:
+                    done = await self._later.write(change)
+            except (AclChangeFailed, RStoreError) as error:
+                return request.answer(failed, str(error))
+            return request.answer() if done else request.answer(failed, why)
+
+        self._later.answer(connection, request, changed())
 
     def version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CLUSTER_ACL_INFO."""

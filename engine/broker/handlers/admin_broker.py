@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from engine.broker.requests import fields
-from engine.errors import RStoreError
+from engine.broker.settings.protected import refusal
+from engine.broker_conf.properties import read_strictly
+from engine.errors import InvalidArgument, RStoreError
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from engine.broker.watch.stats import Stats, Window
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
+
+LARGEST_CHANGE = 16 << 10
+"""Bytes of settings in one request, at most: all that a broker has take 12 KiB, and 16 are read in 20 ms."""
 
 
 class BrokerAdmin:
@@ -65,16 +70,23 @@ class BrokerAdmin:
         config = self._config
         return request.answer(ext={"version": config.version_json}, body=config.text().encode())
 
-    def update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """UPDATE_BROKER_CONFIG."""
-        del connection
-        changes = properties_of(request)
-        if changes is None:
-            return request.answer(ResponseCode.SYSTEM_ERROR, "string2Properties error")
+        try:
+            changes = properties_of(request)
+        except InvalidArgument as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, error.message)
         if self._config.is_forbidden(changes):
             return request.answer(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        why = refusal(changes)
+        if why is not None:
+            return request.answer(ResponseCode.NO_PERMISSION, why)
+        self._later.answer(connection, request, self._update(request, changes))
+        return None
+
+    async def _update(self, request: RemotingCommand, changes: dict[str, str]) -> RemotingCommand:
         try:
-            self._config.update(changes)
+            await self._config.update(changes)
         except RStoreError as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, error.message)
         return request.answer()
@@ -97,14 +109,21 @@ class BrokerAdmin:
         return request.answer()
 
 
-def properties_of(request: RemotingCommand) -> dict[str, str] | None:
-    """The lines `key=value` of a body, None when it has none. Source: MixAll#string2Properties."""
-    import javaproperties
+def properties_of(request: RemotingCommand) -> dict[str, str]:
+    """The lines `key=value` of a body. Source: MixAll#string2Properties.
 
+    Raises:
+        InvalidArgument: they can't be read, or there are more of them than would be read in a turn of the loop.
+    """
+    size = len(request.body)
+    if size > LARGEST_CHANGE:
+        raise InvalidArgument(f"settings of {size:,} bytes: a request may have {LARGEST_CHANGE:,}")
     try:
-        return dict(javaproperties.loads(bytes(request.body).decode("utf-8")))
-    except ValueError:
-        return None
+        return read_strictly(bytes(request.body).decode("utf-8"))
+    except UnicodeDecodeError:
+        raise InvalidArgument("string2Properties error: not UTF-8 text") from None
+    except InvalidArgument as error:
+        raise InvalidArgument(f"string2Properties error: {error.message}") from None
 
 
 def _window_json(window: Window) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from engine.wire.codes import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, LanguageCode, Re
 from engine.wire.command import RemotingCommand
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from engine.broker.net.connection import Connection
     from engine.broker.requests.later import Later
     from engine.broker.settings.current_settings import CurrentSettings
@@ -109,38 +111,43 @@ class ClientAdmin:
 
     # --- all of a group ---------------------------------------------------------------------------------------------
 
-    def reset_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def reset_offset(self, connection: Connection, request: RemotingCommand) -> None:
         """INVOKE_BROKER_TO_RESET_OFFSET: the members are told where to continue (RESET_CONSUMER_CLIENT_OFFSET)."""
-        del connection
         ext = request.fields
         topic, group, timestamp = fields.text(ext, "topic"), fields.text(ext, "group"), fields.long(ext, "timestamp")
-        targets = self._targets(topic, group, timestamp, force=fields.flag(ext, "isForce"))
-        members = self._demand_members(
-            group,
-            Answer(
-                ResponseCode.CONSUMER_NOT_ONLINE,
-                f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}",
-            ),
-        )
-        name = self._settings.now.broker_name
-        rows = [(bodies.message_queue(name, topic, queue_id), offset) for queue_id, offset in targets.items()]
-        plain = bodies.with_raw({}, "offsetTable", bodies.by_queue(rows))
-        for_c = orjson.dumps({"offsetTable": [{**queue, "offset": offset} for queue, offset in rows]})
-        head = {"topic": topic, "group": group, "timestamp": str(timestamp), "isForce": "false"}
-        for member in members:
-            member.tell(
-                RequestCode.RESET_CONSUMER_CLIENT_OFFSET, head, for_c if request.language == LanguageCode.CPP else plain
-            )
-        return request.answer(remark=NOT_SET, body=plain)
+        force, name = fields.flag(ext, "isForce"), self._settings.now.broker_name
 
-    def _targets(self, name: str, group: str, timestamp: int, *, force: bool) -> dict[int, int]:
+        async def reset() -> RemotingCommand:
+            targets = self._targets(topic, group, timestamp, force=force)
+            walk = self._later.turns.walk(targets, request.code)
+            rows = [(bodies.message_queue(name, topic, at), to) async for at, to in walk]
+            members = self._demand_members(
+                group,
+                Answer(
+                    ResponseCode.CONSUMER_NOT_ONLINE,
+                    f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
+                    f"Timestamp: {timestamp}",
+                ),
+            )
+            plain = bodies.with_raw({}, "offsetTable", await self._later.object_of(rows, request))
+            items = await self._later.list_of(({**queue, "offset": offset} for queue, offset in rows), request)
+            for_c = bodies.with_raw({}, "offsetTable", items)
+            head = {"topic": topic, "group": group, "timestamp": str(timestamp), "isForce": "false"}
+            body = for_c if request.language == LanguageCode.CPP else plain
+            for member in members:
+                member.tell(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, head, body)
+            return request.answer(remark=NOT_SET, body=plain)
+
+        self._later.answer(connection, request, reset())
+
+    def _targets(self, name: str, group: str, timestamp: int, *, force: bool) -> Iterator[tuple[int, int]]:
         """Where the group is to continue in each queue; without force never forwards. Raises Answer."""
         topic = self._topics.find(name)
         if topic is None:
             raise Answer(
                 ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={name}"
             )
-        done, targets = self._offsets.of(group, name), {}
+        done = self._offsets.of(group, name)
         for queue_id in range(topic.write_queues):
             if done.get(queue_id, -1) == -1:
                 raise Answer(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
@@ -149,8 +156,7 @@ class ClientAdmin:
             else:
                 offset = self._store.offset_by_time(name, queue_id, timestamp)
             offset = max(offset, 0)
-            targets[queue_id] = offset if force or offset < done[queue_id] else done[queue_id]
-        return targets
+            yield queue_id, offset if force or offset < done[queue_id] else done[queue_id]
 
     def consumer_status(self, connection: Connection, request: RemotingCommand) -> None:
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each member stands; one that doesn't answer is left out."""

@@ -79,7 +79,7 @@ class MessageAdmin:
             return {"filterData": f"{group}@{topic} is not online!"}
         filter_data = self._filters.get(topic, group)
         return {
-            "subscriptionData": wanted.entry,
+            "subscriptionData": orjson.Fragment(wanted.entry),
             "filterData": "null" if filter_data is None else fastjson.dumps(filter_data.to_json()),
         }
 

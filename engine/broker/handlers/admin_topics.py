@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from engine.broker.requests import bodies, fields
-from engine.broker.requests.answers import Answer, BadField
+from engine.broker.requests.answers import Answer, BadField, code_of
 from engine.broker.tables.topics import FILTER_TYPES, TopicConfig
 from engine.format.topic_rules import invalid_topic
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from engine.broker.ha.role import Role
     from engine.broker.net.connection import Connection
     from engine.broker.requests.later import Later
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from engine.broker.tables.offsets import ConsumerOffsets
     from engine.broker.tables.topics import TopicTable
     from engine.broker.watch.stats import Stats
+    from engine.errors import RStoreError
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
@@ -53,9 +56,8 @@ class TopicAdmin:
         self._later = later
         self._role = role
 
-    def put(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def put(self, connection: Connection, request: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_TOPIC."""
-        del connection
         demand_master(self._role)
         ext = request.fields
         name = self._name(request)
@@ -71,9 +73,9 @@ class TopicAdmin:
                 perm=fields.number(ext, "perm"),
                 filter_type=kind,
                 sys_flag=fields.number(ext, "topicSysFlag", 0),
-            )
+            ),
+            when_kept(connection, request, lambda: request.answer(remark=NOT_SET)),
         )
-        return request.answer(remark=NOT_SET)
 
     def delete(self, connection: Connection, request: RemotingCommand) -> None:
         """DELETE_TOPIC_IN_BROKER: its configuration, and the queues of all topics that have none.
@@ -81,8 +83,14 @@ class TopicAdmin:
         Its messages stay in the log until that expires; nobody finds them any more.
         """
         demand_master(self._role)
-        self._topics.delete(self._name(request))
-        self.clean_unused(connection, request)
+
+        def deleted(failure: RStoreError | None) -> None:
+            if failure is None:
+                self.clean_unused(connection, request)
+            else:
+                connection.answer(request, request.answer(code_of(failure), str(failure)))
+
+        self._topics.delete(self._name(request), deleted)
 
     def clean_unused(self, connection: Connection, request: RemotingCommand) -> None:
         """CLEAN_UNUSED_TOPIC: the queues of topics that have no configuration."""
@@ -96,23 +104,33 @@ class TopicAdmin:
 
         self._later.answer(connection, request, clean())
 
-    def all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def all(self, connection: Connection, request: RemotingCommand) -> None:
         """GET_ALL_TOPIC_CONFIG."""
-        del connection
-        return request.answer(ext={}, body=orjson.dumps(self._topics.to_json()))
+        version, topics = self._topics.version.to_json(), list(self._topics.topics.items())
 
-    def stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        async def collect() -> RemotingCommand:
+            table = await self._later.object_of(((name, topic.to_json()) for name, topic in topics), request)
+            return request.answer(ext={}, body=bodies.with_raw({"dataVersion": version}, "topicConfigTable", table))
+
+        self._later.answer(connection, request, collect())
+
+    def stats(self, connection: Connection, request: RemotingCommand) -> None:
         """GET_TOPIC_STATS_INFO."""
-        del connection
         topic = demand_topic(self._topics, fields.text(request.fields, "topic"))
+
+        async def collect() -> RemotingCommand:
+            table = await self._later.object_of(self._rows(topic), request)
+            return request.answer(body=bodies.with_raw({}, "offsetTable", table))
+
+        self._later.answer(connection, request, collect())
+
+    def _rows(self, topic: TopicConfig) -> Iterator[tuple[dict[str, Any], dict[str, int]]]:
         store, broker_name = self._store, self._settings.now.broker_name
-        rows: list[tuple[dict[str, Any], Any]] = []
         for queue_id in range(topic.write_queues):
             low, high = store.min_offset(topic.name, queue_id), store.max_offset(topic.name, queue_id)
             last = store.message_store_timestamp(topic.name, queue_id, high - 1) if high > 0 else 0
             stats = {"lastUpdateTimestamp": last, "maxOffset": high, "minOffset": max(low, 0)}
-            rows.append((bodies.message_queue(broker_name, topic.name, queue_id), stats))
-        return request.answer(body=bodies.with_raw({}, "offsetTable", bodies.by_queue(rows)))
+            yield bodies.message_queue(broker_name, topic.name, queue_id), stats
 
     def system(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
@@ -135,6 +153,18 @@ class TopicAdmin:
         if wrong is not None:
             raise Answer(ResponseCode.SYSTEM_ERROR, wrong)
         return name
+
+
+def when_kept(
+    connection: Connection, request: RemotingCommand, answer: Callable[[], RemotingCommand]
+) -> Callable[[RStoreError | None], None]:
+    """What answers a request when the change that it asked for is durable, or can't be written."""
+
+    def done(failure: RStoreError | None) -> None:
+        refused = None if failure is None else request.answer(code_of(failure), str(failure))
+        connection.answer(request, refused or answer())
+
+    return done
 
 
 def demand_topic(topics: TopicTable, name: str) -> TopicConfig:

@@ -12,19 +12,21 @@ import orjson
 from engine.broker.handlers.pull import NO_SQL, SQL
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer
-from engine.broker.requests.json_body import body_of
+from engine.broker.requests.json_body import ReadBody, body_of
 from engine.broker.tables.consumer_filters import TAG_KINDS
 from engine.broker.tables.members import Client, Subscription
 from engine.broker.tables.topics import RETRY, UNIT_SUB
-from engine.log.sql import BadExpression, compile_expression
+from engine.format.topic_rules import refused_group
+from engine.log.sql import BadExpression
 from engine.wire.codes import LanguageCode, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from engine.broker.net.connection import Connection
+    from engine.broker.requests.later import Later
     from engine.broker.settings.current_settings import CurrentSettings
-    from engine.broker.tables.consumer_filters import ConsumerFilters
+    from engine.broker.tables.consumer_filters import ConsumerFilters, SqlFilters
     from engine.broker.tables.groups import GroupTable
     from engine.broker.tables.locks import QueueLocks
     from engine.broker.tables.members import Members
@@ -46,37 +48,98 @@ class MemberHandler:
         groups: GroupTable,
         topics: TopicTable,
         filters: ConsumerFilters,
+        sql_filters: SqlFilters,
         settings: CurrentSettings,
+        later: Later,
         now_ms: Callable[[], int],
     ) -> None:
         self._members = members
         self._groups = groups
         self._topics = topics
         self._filters = filters
+        self._sql_filters = sql_filters
         self._settings = settings
+        self._later = later
         self._now_ms = now_ms
 
-    def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """HEART_BEAT."""
         body = body_of(request)
         language = "OTHER" if request.language is None else LanguageCode(request.language).name
         client = Client(str(body.get("clientID", "")), language, request.version, self._now_ms())
-        producers, consumers = fields.objects(body, "producerDataSet"), fields.objects(body, "consumerDataSet")
-        for consumer in consumers:  # all of it is read before any of it counts
-            for one in fields.objects(consumer, "subscriptionDataSet"):
-                Subscription.of_json(one)
-        for producer in producers:
-            self._members.heartbeat_producer(_group_of(producer), connection, client)
-        for consumer in consumers:
-            name = _group_of(consumer)
-            group = self._groups.find(name)
-            if group is not None:
-                sub = UNIT_SUB if consumer.get("unitMode") is True else 0
-                self._topics.there_soon(RETRY + name, group.retry_queues, sub)
-            notify = group is None or group.notify_consumer_ids_changed_enable
-            self._members.heartbeat_consumer(name, connection, client, consumer, notify=notify)
-            self._filters.register(name, self._members.consumers[name].subscriptions.values())
+        steps = self._join(connection, client, body)
+        if isinstance(request.body, ReadBody):
+            self._later.answer(connection, request, self._join_later(request, steps))
+            return None
+        for _ in steps:
+            pass
         return request.answer()
+
+    async def _join_later(self, request: RemotingCommand, steps: Iterator[None]) -> RemotingCommand:
+        async for _ in self._later.turns.walk(steps, request.code):
+            pass
+        return request.answer()
+
+    def _join(self, connection: Connection, client: Client, body: dict[str, Any]) -> Iterator[None]:
+        """What a heartbeat says, in steps: all of it is read, and judged, before any of it counts. Raises Answer."""
+        producers, consumers = fields.objects(body, "producerDataSet"), fields.objects(body, "consumerDataSet")
+        names = [*map(_group_of, producers), *map(_group_of, consumers)]
+        self._demand_few_groups(connection, names)
+        for name in names:
+            self._groups.demand_name(name)
+            yield
+        wanted, count = [], 0
+        for consumer in consumers:
+            subscriptions: dict[str, Subscription] = {}
+            entries = fields.objects(consumer, "subscriptionDataSet")[::-1]
+            consumer["subscriptionDataSet"] = None
+            while entries:  # one after another they are let go: all at once would be a long step, too
+                count += 1
+                subscription = Subscription.of_json(entries.pop())
+                _demand_topic(subscription.topic, self._topics)
+                subscriptions[subscription.topic] = subscription
+                yield
+            self._demand_few_filters(_group_of(consumer), subscriptions)
+            wanted.append((consumer, subscriptions))
+        most = self._settings.now.subscriptions_per_heartbeat
+        if count > most:
+            raise _too_many("subscriptions in a heartbeat", count, "maxSubscriptionsPerHeartbeat", most)
+        for producer in producers:
+            if connection.is_open:
+                self._members.heartbeat_producer(_group_of(producer), connection, client)
+            yield
+        for consumer, subscriptions in wanted:
+            if connection.is_open:
+                yield from self._join_group(connection, client, consumer, subscriptions)
+            yield
+
+    def _join_group(
+        self,
+        connection: Connection,
+        client: Client,
+        consumer: dict[str, Any],
+        wanted: dict[str, Subscription],
+    ) -> Iterator[None]:
+        name = _group_of(consumer)
+        group = self._groups.find(name)
+        if group is not None:
+            sub = UNIT_SUB if consumer.get("unitMode") is True else 0
+            self._topics.there_soon(RETRY + name, group.retry_queues, sub)
+        notify = group is None or group.notify_consumer_ids_changed_enable
+        self._members.heartbeat_consumer(name, connection, client, consumer, wanted, notify=notify)
+        yield from self._filters.steps(name, list(self._members.consumers[name].subscriptions.values()))
+
+    def _demand_few_groups(self, connection: Connection, names: list[str]) -> None:
+        most = self._settings.now.groups_per_client
+        count = max(len(names), self._members.groups_with(connection, names))
+        if count > most:
+            raise _too_many("groups of a client", count, "maxGroupsPerClient", most)
+
+    def _demand_few_filters(self, group: str, wanted: dict[str, Subscription]) -> None:
+        most = self._settings.now.filters_per_group
+        count = sum(one.kind not in TAG_KINDS for one in wanted.values())
+        if count > most:
+            raise _too_many(f"filters of the group {group}", count, "maxFiltersPerGroup", most)
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_CLIENT."""
@@ -100,7 +163,7 @@ class MemberHandler:
             remark = f"unknown expression type {wanted.get('expressionType')}"
             return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
         try:
-            compile_expression(str(wanted.get("subString") or ""))
+            self._sql_filters.of(str(wanted.get("subString") or ""))
         except BadExpression as error:
             return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
         return request.answer()
@@ -119,9 +182,11 @@ class MemberHandler:
 class OffsetHandler:
     """How far groups have come."""
 
-    def __init__(self, store: MessageStore, offsets: ConsumerOffsets) -> None:
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsets, groups: GroupTable, topics: TopicTable) -> None:
         self._store = store
         self._offsets = offsets
+        self._groups = groups
+        self._topics = topics
 
     def query_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUMER_OFFSET."""
@@ -138,6 +203,9 @@ class OffsetHandler:
         """UPDATE_CONSUMER_OFFSET."""
         del connection
         group, topic, queue_id = self._place(request)
+        if self._offsets.get(group, topic, queue_id) is None:  # of those that are there the names are
+            self._groups.demand_name(group)
+            _demand_topic(topic, self._topics)
         self._offsets.commit(group, topic, queue_id, fields.long(request.fields, "commitOffset"))
         return request.answer(ext={})
 
@@ -174,12 +242,26 @@ class LockHandler:
         return request.answer()
 
 
+def _too_many(what: str, count: int, key: str, most: int) -> Answer:
+    return Answer(ResponseCode.SYSTEM_ERROR, f"{count} {what}, at most {most} are allowed ({key})")
+
+
 def _group_of(entry: Any) -> str:
     """A group of a heartbeat. Raises Answer."""
     name = entry.get("groupName") if isinstance(entry, dict) else None
     if name is None:
         raise Answer(ResponseCode.SYSTEM_ERROR, "malformed heartbeat: a group has no name")
     return str(name)
+
+
+def _demand_topic(name: str, topics: TopicTable) -> None:
+    """Raises Answer: a name that no topic can have. It would stand in files, in logs and on terminals."""
+    wrong = None if topics.find(name) is not None or not name else refused_group(name)
+    if wrong is not None:
+        raise Answer(
+            ResponseCode.SYSTEM_ERROR,
+            wrong.replace("specified group", "specified topic").replace("than group max", "than topic max"),
+        )
 
 
 def _locker(body: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """PULL_MESSAGE: checks, the get, what its status means to a client, and pulls that wait for messages.
 
 A pull that finds nothing and may wait is held: it is tried again when a message that it could want has arrived, every
-TICK_MS all the same, and answered "not found" when its time is over. Source: PullMessageProcessor,
-PullRequestHoldService (4.9.8); BROKER.md 2.6.
+TICK_MS all the same, and answered "not found" when its time is over. Pulls that are filtered by SQL92 have turns of
+their own: one takes some ms. Source: PullMessageProcessor, PullRequestHoldService (4.9.8); BROKER.md 2.6.
 """
 
 from __future__ import annotations
@@ -16,26 +16,30 @@ from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer, BadField
 from engine.broker.tables.consumer_filters import TAG_KINDS
 from engine.broker.tables.topics import FAQ, PERM_READ
+from engine.broker.turns import TURN_S
 from engine.errors import RStoreError
 from engine.log.filters import ALL, TagFilter
 from engine.log.results import GetMessageStatus, GetResult
-from engine.log.sql import BadExpression, SqlFilter
+from engine.log.sql import BadExpression
 from engine.wire.codes import PULL_COMMIT, PULL_SUBSCRIPTION, PULL_SUSPEND, ResponseCode
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from engine.broker.ha.role import Role
     from engine.broker.net.connection import Connection
     from engine.broker.put.events import EventWriter
+    from engine.broker.requests.dispatched import AfterDispatch
+    from engine.broker.requests.later import Later
     from engine.broker.settings.current_settings import CurrentSettings
-    from engine.broker.tables.consumer_filters import ConsumerFilters
+    from engine.broker.tables.consumer_filters import ConsumerFilters, SqlFilters
     from engine.broker.tables.groups import GroupTable
     from engine.broker.tables.members import Members
     from engine.broker.tables.offsets import ConsumerOffsets
     from engine.broker.tables.topics import TopicTable
     from engine.broker.watch.stats import Stats
+    from engine.log.sql import SqlFilter
     from engine.services.dispatch import Arrival
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
@@ -45,9 +49,6 @@ _Key = TypeVar("_Key")
 NO_SQL = "The broker does not support consumer to filter message by {}"
 _NO_FILTER = "The broker's consumer filter data is not exist!Your expression may be wrong!"
 SQL = "SQL92"
-_FILTERS = 1000
-_AT_ONCE = 200
-"""Held pulls that are tried in one turn of the loop: some ms."""
 _CODES = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
     GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -116,6 +117,9 @@ class PullHandler:
         role: Role,
         loop: asyncio.AbstractEventLoop,
         events: EventWriter,
+        after_dispatch: AfterDispatch,
+        sql_filters: SqlFilters,
+        later: Later,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -128,11 +132,20 @@ class PullHandler:
         self._role = role
         self._loop = loop
         self._events = events
+        self._after_dispatch = after_dispatch
+        self._sql_filters = sql_filters
+        self._later = later
+        self._turns = later.turns
         self._held: defaultdict[tuple[str, int], set[_Pull]] = defaultdict(set)
         self._count = 0
         self.not_held = 0
-        self._filters: dict[str, SqlFilter] = {}
         self._by_connection: defaultdict[Connection, set[_Pull]] = defaultdict(set)
+
+    @property
+    def _most(self) -> int:
+        """Messages that one pull gives: who asks for more has no more looked at."""
+        config = self._store.config
+        return max(config.max_transfer_count_on_message_in_memory, config.max_transfer_count_on_message_in_disk)
 
     @property
     def held(self) -> int:
@@ -150,6 +163,33 @@ class PullHandler:
         commit = fields.long(request.fields, "commitOffset", 0)
         if flags & PULL_COMMIT and not self._role.is_slave:
             self._offsets.commit(pull.group, pull.topic, pull.queue_id, commit)
+        if self._comes_early(pull, flags):
+            self._after_dispatch.answer(connection, request, lambda: self._begin(pull, flags))
+            return None
+        return self._begin(pull, flags)
+
+    def _comes_early(self, pull: _Pull, flags: int) -> bool:
+        """Whether what a pull asks for is in the log, and not in its queue yet; at the very end one that waits anyway
+        is held, and gets it as soon.
+        """
+        left = pull.offset - self._store.max_offset(pull.topic, pull.queue_id)
+        early = left > 0 or (left == 0 and not flags & PULL_SUSPEND)
+        return early and self._after_dispatch.needed_for(pull.topic, pull.queue_id)
+
+    def _begin(self, pull: _Pull, flags: int) -> RemotingCommand | None:
+        if pull.tags.terms:
+            self._later.answer(pull.connection, pull.request, self._give_in_turn(pull, flags))
+            return None
+        return self._give(pull, flags)
+
+    async def _give_in_turn(self, pull: _Pull, flags: int) -> RemotingCommand | None:
+        began = await self._turns.begin()
+        answer = self._give(pull, flags) if pull.connection.is_open else None
+        self._turns.note(pull.request.code, began)
+        return answer
+
+    def _give(self, pull: _Pull, flags: int) -> RemotingCommand | None:
+        """Answer a pull, or hold it."""
         messages = self._get(pull)
         nothing = self._code(pull, messages) == ResponseCode.PULL_NOT_FOUND
         if nothing and flags & PULL_SUSPEND:
@@ -170,40 +210,58 @@ class PullHandler:
             key = (one.topic, one.queue_id)
             if key in self._held:
                 come_to.setdefault(key, []).append((one.next_offset, one.tags_code))
-        for key, come in come_to.items():
-            self._try_each(
-                [
-                    pull
-                    for pull in self._held.get(key, ())
-                    if any(end > pull.offset and pull.tags.matches_queue(code, None) for end, code in come)
-                ]
-            )
+        if come_to:
+            waiting = [pull for key in come_to for pull in self._held.get(key, ())]
+            self._try_each(iter(waiting), lambda pull: _wants(pull, come_to[pull.topic, pull.queue_id]))
 
     def tick(self) -> None:
         """Try all that wait again, and answer those whose time is over."""
         now = self._loop.time()
         every = [pull for waiting in self._held.values() for pull in waiting]
-        self._try_each([pull for pull in every if now >= pull.deadline], over=True)
-        self._try_each([pull for pull in every if now < pull.deadline and self._has_more(pull)])
+        self._try_each(iter(every), lambda pull: now >= pull.deadline or self._has_more(pull))
 
     def lost(self, connection: Connection) -> None:
         """Nobody waits any more."""
-        for pull in list(self._by_connection.get(connection, ())):
-            self._drop(pull)
+        self._drop_each(iter(list(self._by_connection.get(connection, ()))))
 
     def close(self) -> None:
-        """Answer all that wait: the broker stops."""
+        """Answer all that wait: the broker stops. What a filter would take isn't looked for any more."""
         for waiting in list(self._held.values()):
             for pull in list(waiting):
-                self._try(pull, over=True)
+                if pull.tags.terms:
+                    self._drop(pull)
+                    pull.connection.answer(pull.request, self._answer(pull, self._nothing(pull)))
+                else:
+                    self._try(pull, over=True)
 
-    def _try_each(self, pulls: list[_Pull], over: bool = False) -> None:
-        """Try them, some in each turn of the loop: other requests have theirs between thousands of pulls."""
-        for pull in pulls[:_AT_ONCE]:
-            if pull in self._by_connection.get(pull.connection, ()):
-                self._try(pull, over=over)
-        if len(pulls) > _AT_ONCE:
-            self._loop.call_soon(self._try_each, pulls[_AT_ONCE:], over)
+    def _nothing(self, pull: _Pull) -> GetResult:
+        low = self._store.min_offset(pull.topic, pull.queue_id)
+        return GetResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, pull.offset, low, pull.offset)
+
+    def _try_each(self, pulls: Iterator[_Pull], wanted: Callable[[_Pull], bool]) -> None:
+        """Try those that are to be tried, in turns: other requests have theirs between thousands of pulls."""
+        clock = self._turns.clock
+        began = clock()
+        for pull in pulls:
+            if self._is_held(pull) and wanted(pull):
+                self._try(pull, over=self._loop.time() >= pull.deadline)
+            if clock() - began >= TURN_S:
+                self._turns.note("held pulls", began)
+                self._turns.next(lambda: self._try_each(pulls, wanted))
+                return
+
+    def _drop_each(self, pulls: Iterator[_Pull]) -> None:
+        clock = self._turns.clock
+        began = clock()
+        for pull in pulls:
+            if self._is_held(pull):
+                self._drop(pull)
+            if clock() - began >= TURN_S:
+                self._turns.next(lambda: self._drop_each(pulls))
+                return
+
+    def _is_held(self, pull: _Pull) -> bool:
+        return pull in self._by_connection.get(pull.connection, ())
 
     def _try(self, pull: _Pull, *, over: bool = False) -> None:
         messages = self._get(pull)
@@ -271,7 +329,7 @@ class PullHandler:
             name,
             queue_id,
             fields.long(ext, "queueOffset"),
-            max(1, most),
+            max(1, min(most, self._most)),
             tags,
             self._loop.time() + wait_ms / 1000,
         )
@@ -322,13 +380,7 @@ class PullHandler:
             raise Answer(ResponseCode.SYSTEM_ERROR, NO_SQL.format(kind))
         if kind != SQL:
             raise BadExpression(f"unknown expression type {kind}")
-        compiled = self._filters.get(expression)
-        if compiled is None:
-            compiled = SqlFilter(expression)
-            if len(self._filters) >= _FILTERS:
-                self._filters.clear()
-            self._filters[expression] = compiled
-        return compiled
+        return self._sql_filters.of(expression)
 
     def _get(self, pull: _Pull) -> GetResult | RStoreError:
         stats, began = self._stats, perf_counter_ns()
@@ -376,6 +428,11 @@ class PullHandler:
             self._events.offset_moved(pull.group, pull.topic, pull.queue_id, pull.offset, messages.next_begin_offset)
         body = b"".join(messages.messages) if code == ResponseCode.SUCCESS else b""
         return pull.request.answer(code, _REMARKS[messages.status], ext, body)
+
+
+def _wants(pull: _Pull, come: list[tuple[int, int]]) -> bool:
+    """Whether one of those that came (next offset, tags code) may be for it."""
+    return any(end > pull.offset and pull.tags.matches_queue(code, None) for end, code in come)
 
 
 def _discard(table: dict[_Key, set[_Pull]], key: _Key, pull: _Pull) -> None:

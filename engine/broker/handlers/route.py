@@ -6,10 +6,12 @@ its topics have changed.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from engine.broker.handlers.admin_topics import when_kept
 from engine.broker.names import registration
 from engine.broker.names.route_table import Registration, with_permission
 from engine.broker.requests import fields
@@ -29,9 +31,11 @@ if TYPE_CHECKING:
     from engine.broker.names.route_table import RouteTable
     from engine.broker.net.connection import Connection
     from engine.broker.requests.handler import Handler
+    from engine.broker.requests.later import Later
     from engine.broker.settings.current_settings import CurrentSettings
     from engine.broker.tables.kv import KvConfig
-    from engine.broker.tables.topics import TopicTable
+    from engine.broker.tables.topics import TopicConfig, TopicTable
+    from engine.errors import RStoreError
     from engine.wire.command import RemotingCommand
 
 
@@ -46,6 +50,7 @@ class RouteHandler:
         kv: KvConfig,
         role: Role,
         settings: CurrentSettings,
+        later: Later,
         address: str,
     ) -> None:
         self._names = names
@@ -54,7 +59,10 @@ class RouteHandler:
         self._role = role
         self._settings = settings
         self._address = address
+        self._later = later
+        self._registering = asyncio.Lock()
         self._own: tuple[int, int, int] | None = None
+        self._known: dict[str, TopicConfig] = {}
 
     def with_own(self, handler: Handler) -> Handler:
         """A handler that finds our own broker in the table as it is now."""
@@ -73,34 +81,52 @@ class RouteHandler:
             return
         self._own = now
         topics = with_permission(self._topics.topics.values(), settings.permission)
+        known, self._known = self._known, topics
+        changed = {name: topic for name, topic in topics.items() if known.get(name) is not topic}
         own = Registration(
             settings.cluster_name, settings.broker_name, settings.broker_id, self._address, self._role.address,
-            DataVersion(version.timestamp, version.counter), topics, whole=True,
+            DataVersion(version.timestamp, version.counter), changed,
+            gone=tuple(known.keys() - topics.keys()),
         )  # fmt: skip
         self._names.register(own)
 
     # --- brokers ----------------------------------------------------------------------------------------------------
 
-    def register(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def register(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """REGISTER_BROKER."""
         ext = request.fields
-        cluster, name, broker_id, address = _broker_of(request)
+        _, name, broker_id, address = _broker_of(request)
         wanted_crc = fields.number(ext, "bodyCrc32", 0)
         if wanted_crc and wanted_crc != body_crc(request.body):
             return request.answer(ResponseCode.SYSTEM_ERROR, "crc32 not match", {})
         if self._names.owns(name, broker_id, address):
             why = f"broker {name} with id {broker_id}, or the address {address}, is this name server's own"
             return request.answer(ResponseCode.SYSTEM_ERROR, why, {})
-        try:
-            version, topics, filters = registration.decode(
-                request.body, compressed=fields.flag(ext, "compressed"), sender_version=request.version
+        self._later.answer(connection, request, self._register(connection, request))
+        return None
+
+    async def _register(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """The body is read beside the loop, and its topics are taken over in turns; one registration at a time."""
+        ext = request.fields
+        cluster, name, broker_id, address = _broker_of(request)
+        compressed, most = fields.flag(ext, "compressed"), self._settings.now.topics_per_registration
+
+        def decode() -> registration.Body:
+            return registration.decode(request.body, compressed=compressed, sender_version=request.version, most=most)
+
+        async with self._registering:
+            try:
+                version, topics, filters = await self._later.in_thread(decode) if len(request.body) else decode()
+            except FormatError as error:
+                raise Answer(ResponseCode.SYSTEM_ERROR, error.message, {}) from None
+            if not connection.is_open or self._names.owns(name, broker_id, address):
+                return request.answer(ResponseCode.SYSTEM_ERROR, f"broker {name} is gone", {})
+            entry = Registration(
+                cluster, name, broker_id, address, ext.get("haServerAddr", ""), version, topics, filters, connection
             )
-        except FormatError as error:
-            raise Answer(ResponseCode.SYSTEM_ERROR, error.message, {}) from None
-        entry = Registration(
-            cluster, name, broker_id, address, ext.get("haServerAddr", ""), version, topics, filters, connection
-        )
-        master = self._names.register(entry)
+            async for _ in self._later.turns.walk(self._names.steps(entry), request.code):
+                pass
+            master = self._names.master_of(entry)
         answer = {} if master is None else {"haServerAddr": master[0], "masterAddr": master[1]}
         order = self._kv.space(ORDER_TOPICS)
         return request.answer(ext=answer, body=b"" if order is None else orjson.dumps({"table": order}))
@@ -133,14 +159,18 @@ class RouteHandler:
     def wipe_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """WIPE_WRITE_PERM_OF_BROKER."""
         del connection
-        count = self._names.set_writable(fields.text(request.fields, "brokerName"), writable=False)
+        count = self._set_writable(request, writable=False)
         return request.answer(ext={"wipeTopicCount": str(count)})
 
     def add_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """ADD_WRITE_PERM_OF_BROKER."""
         del connection
-        count = self._names.set_writable(fields.text(request.fields, "brokerName"), writable=True)
+        count = self._set_writable(request, writable=True)
         return request.answer(ext={"addTopicCount": str(count)})
+
+    def _set_writable(self, request: RemotingCommand, *, writable: bool) -> int:
+        self._known = {}  # our own topics are as they were again with their next version
+        return self._names.set_writable(fields.text(request.fields, "brokerName"), writable=writable)
 
     def cluster(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_CLUSTER_INFO."""
@@ -190,21 +220,20 @@ class RouteHandler:
     def delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """DELETE_TOPIC_IN_NAMESRV."""
         del connection
+        self._known = {}
         self._names.delete_topic(fields.text(request.fields, "topic"), request.fields.get("clusterName"))
         return request.answer()
 
     # --- key-value pairs --------------------------------------------------------------------------------------------
 
-    def put_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def put_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """PUT_KV_CONFIG."""
-        del connection
         ext = request.fields
         if "namespace" not in ext or "key" not in ext:
             return request.answer(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         space = ext["namespace"]
-        self._kv.put(space, ext["key"], fields.text(ext, "value"))
-        self._order_changed(space)
-        return request.answer()
+        self._kv.put(space, ext["key"], fields.text(ext, "value"), self._when_changed(space, connection, request))
+        return None
 
     def get_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_KV_CONFIG."""
@@ -215,13 +244,10 @@ class RouteHandler:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space} Key: {key}", {})
         return request.answer(ext={"value": text})
 
-    def delete_kv(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    def delete_kv(self, connection: Connection, request: RemotingCommand) -> None:
         """DELETE_KV_CONFIG."""
-        del connection
         space, key = fields.text(request.fields, "namespace"), fields.text(request.fields, "key")
-        self._kv.delete(space, key)
-        self._order_changed(space)
-        return request.answer()
+        self._kv.delete(space, key, self._when_changed(space, connection, request))
 
     def kv_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_KVLIST_BY_NAMESPACE."""
@@ -232,10 +258,17 @@ class RouteHandler:
             return request.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space}")
         return request.answer(body=orjson.dumps({"table": table}))
 
-    def _order_changed(self, space: str) -> None:
+    def _when_changed(
+        self, space: str, connection: Connection, request: RemotingCommand
+    ) -> Callable[[RStoreError | None], None]:
         """Our own broker learns of ordered topics at once, others with their next registration."""
-        if space == ORDER_TOPICS:
-            self._topics.set_ordered(self._kv.space(space) or {})
+
+        def changed() -> RemotingCommand:
+            if space == ORDER_TOPICS:
+                self._topics.set_ordered(self._kv.space(space) or {})
+            return request.answer()
+
+        return when_kept(connection, request, changed)
 
 
 def _broker_of(request: RemotingCommand) -> tuple[str, str, int, str]:

@@ -18,7 +18,7 @@ from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer, BadField
 from engine.broker.tables.topics import DLQ, FAQ, MULTI_TAG, RETRY
 from engine.broker.watch.disks import disk_ratios
-from engine.errors import FormatError
+from engine.errors import FormatError, OutOfDescriptors
 from engine.format import properties, sysflag
 from engine.format.message import Message
 from engine.format.topic_rules import invalid_topic, no_sends
@@ -287,6 +287,8 @@ class SendHandler(PuttingHandler):
         if result.status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
             return ResponseCode.MESSAGE_ILLEGAL, self._illegal()
         if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            if isinstance(result.error, OutOfDescriptors):
+                return ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {result.error}"
             ratios = " ".join(f"{name}: {ratio:5.2f}" for name, ratio in disk_ratios(self._store))
             return ResponseCode.SERVICE_NOT_AVAILABLE, _FULL.format(ratios)
         if isinstance(result.error, Busy):

@@ -15,7 +15,8 @@ import orjson
 
 from engine.broker.names import registration
 from engine.broker.names.route_table import with_permission
-from engine.broker.net.client import RemotingClient
+from engine.broker.net.peer import Peer, RequestSigner
+from engine.client.connection import RemotingClient
 from engine.errors import FormatError, StorageError
 from engine.format import fastjson
 from engine.format.hashing import body_crc
@@ -57,9 +58,11 @@ class NameServers:
         address: of our broker, as clients get it.
         role: says where slaves find us.
         tls: None: plain text.
+        signer: signs for name servers that demand it; None: we have no accounts.
 
     Attributes:
         master_address, ha_address: of our master, as a name server said last; None: it knows none, or we are it.
+        slaves: addresses of our slaves, as name servers said last, where haAllow goes by them.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class NameServers:
         role: Role,
         tls: ssl.SSLContext | None,
         log: logging.Logger,
+        signer: RequestSigner | None = None,
     ) -> None:
         self.topics = topics
         self.settings = settings
@@ -79,15 +83,28 @@ class NameServers:
         self.role = role
         self.tls = tls
         self.log = log
+        self.signer = signer
         self.master_address: str | None = None
         self.ha_address: str | None = None
+        self.slaves: frozenset[str] = frozenset()
         self._servers = [_NameServer(self, address) for address in addresses]
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Register once, as far as they are there, and keep on."""
         await asyncio.gather(*(server.register() for server in self._servers))
-        self._tasks = [asyncio.get_running_loop().create_task(server.run()) for server in self._servers]
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(server.run()) for server in self._servers]
+        if self.settings.now.ha.allow.registered and not self.role.is_slave:
+            self._tasks.append(loop.create_task(self._look_for_slaves()))
+
+    async def _look_for_slaves(self) -> None:
+        """Ask who our slaves are, of each that answers."""
+        while True:
+            told = await asyncio.gather(*(server.slaves() for server in self._servers))
+            if any(one is not None for one in told):  # else they stay those that were known last
+                self.slaves = frozenset().union(*(one for one in told if one is not None))
+            await asyncio.sleep(_AGAIN_S)
 
     def changed(self) -> None:
         """Topics are others now: they are told of soon."""
@@ -120,6 +137,7 @@ class _NameServer:
         self._timeout_s = all_of_them.settings.now.register_timeout_ms / 1000
         self._client: RemotingClient | None = None
         self._away = False
+        self._peer = Peer(all_of_them.signer, self._signing_begins)
         self.known = False
         self.wake = asyncio.Event()
 
@@ -172,6 +190,22 @@ class _NameServer:
         self.known = False
         await client.close()
 
+    async def slaves(self) -> set[str] | None:
+        """Addresses of the slaves of our name that it knows; None: it does not answer."""
+        client = self._client
+        if client is None or not client.is_open:
+            return None
+        try:
+            answer = await client.ask(RequestCode.GET_BROKER_CLUSTER_INFO, timeout_s=self._timeout_s)
+        except StorageError:
+            return None
+        brokers = _json(answer.body).get("brokerAddrTable")
+        broker = brokers.get(self._all.settings.now.broker_name) if isinstance(brokers, dict) else None
+        addresses = broker.get("brokerAddrs") if isinstance(broker, dict) else None
+        if not isinstance(addresses, dict):
+            return set()
+        return {str(one).rpartition(":")[0].strip("[]") for number, one in addresses.items() if str(number) != "0"}
+
     # --- what is asked ----------------------------------------------------------------------------------------------
 
     async def _register(self, client: RemotingClient) -> None:
@@ -214,10 +248,14 @@ class _NameServer:
             "clusterName": settings.cluster_name,
             "brokerId": str(settings.broker_id),
         }
-        answer = await client.ask(code, own | ext, body, timeout_s=timeout_s or self._timeout_s)
+        answer = await self._peer.ask(client, code, own | ext, body, timeout_s or self._timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise StorageError(f"{self._address} answered {answer.code}: {answer.remark}")
         return answer
+
+    def _signing_begins(self, account: str) -> None:
+        extra = {"peer": self._address, "account": account}
+        self._all.log.info("name server demands an account; registrations are signed", extra=extra)
 
     async def _connected(self) -> RemotingClient:
         if self._client is None or not self._client.is_open:

@@ -7,7 +7,7 @@ until the broker goes, or somebody deletes them. Source: RouteInfoManager (4.9.8
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ class Registration:
 
     Attributes:
         owner: the connection that it came by; None: this process, which never expires.
-        whole: whether topics that are missing are gone.
+        whole: whether topics that are missing are gone. `gone`: those that are, where only changes are told.
     """
 
     cluster: str
@@ -37,6 +37,7 @@ class Registration:
     filter_servers: tuple[str, ...] | None = None
     owner: Hashable | None = None
     whole: bool = False
+    gone: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ class RouteTable:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._topics: dict[str, dict[str, _Queues]] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}
         self._brokers: dict[str, _Broker] = {}
         self._live: dict[str, _Live] = {}
         self._filters: dict[str, tuple[str, ...]] = {}
@@ -97,6 +99,12 @@ class RouteTable:
 
         Source: #registerBroker.
         """
+        for _ in self.steps(registration):
+            pass
+        return self.master_of(registration)
+
+    def steps(self, registration: Registration) -> Iterator[None]:
+        """The same, a topic a step."""
         broker = self._brokers.get(registration.name)
         first = broker is None or registration.broker_id not in broker.addresses
         if broker is None:
@@ -104,10 +112,7 @@ class RouteTable:
         for number in [number for number, address in broker.addresses.items() if address == registration.address]:
             del broker.addresses[number]  # it may have changed its part
         broker.addresses[registration.broker_id] = registration.address
-        if registration.broker_id == MASTER and (
-            first or self.data_version(registration.address) != registration.version
-        ):
-            self._take_topics(registration)
+        known = self.data_version(registration.address)
         self._live[registration.address] = _Live(
             self._now_ms(), registration.version, registration.owner, registration.ha_address
         )
@@ -115,7 +120,13 @@ class RouteTable:
             self._filters[registration.address] = registration.filter_servers
         elif registration.filter_servers is not None:
             self._filters.pop(registration.address, None)
-        master = broker.addresses.get(MASTER)
+        if registration.broker_id == MASTER and (first or known != registration.version):
+            yield from self._take_topics(registration)
+
+    def master_of(self, registration: Registration) -> tuple[str, str] | None:
+        """As of `register`."""
+        broker = self._brokers.get(registration.name)
+        master = None if broker is None else broker.addresses.get(MASTER)
         if registration.broker_id == MASTER or master is None or master not in self._live:
             return None
         return self._live[master].ha_address, master
@@ -154,6 +165,13 @@ class RouteTable:
         same = None if broker is None else self._live.get(broker.addresses.get(broker_id, ""))
         return any(live is not None and live.owner is None for live in (held, same))
 
+    def slaves_of(self, name: str) -> list[Hashable]:
+        """The connections that the slaves of a broker name have registered by."""
+        broker = self._brokers.get(name)
+        addresses = () if broker is None else (one for number, one in broker.addresses.items() if number != MASTER)
+        owners = (live.owner for one in addresses if (live := self._live.get(one)) is not None)
+        return [owner for owner in owners if owner is not None]
+
     def data_version(self, address: str) -> DataVersion | None:
         """Which state of its topics a broker has registered."""
         live = self._live.get(address)
@@ -165,14 +183,21 @@ class RouteTable:
         if live is not None:
             live.seen_ms = self._now_ms()
 
-    def _take_topics(self, registration: Registration) -> None:
-        if registration.whole:
-            for name in [name for name, queues in self._topics.items() if registration.name in queues]:
-                if name not in registration.topics:
-                    self._drop_queues(name, registration.name)
-        for name, topic in registration.topics.items():
-            queue_data = _Queues(topic.read_queues, topic.write_queues, topic.perm, topic.sys_flag)
-            self._topics.setdefault(name, {})[registration.name] = queue_data
+    def _take_topics(self, registration: Registration) -> Iterator[None]:
+        name = registration.name
+        there = self._topics_of.get(name, {})
+        gone = [one for one in there if one not in registration.topics] if registration.whole else registration.gone
+        for topic in gone:
+            if topic in there:
+                self._drop_queues(topic, name)
+            yield
+        for topic, config in registration.topics.items():
+            if registration.owner is not None and name not in self._brokers:
+                return  # it has gone meanwhile
+            queue_data = _Queues(config.read_queues, config.write_queues, config.perm, config.sys_flag)
+            self._topics.setdefault(topic, {})[name] = queue_data
+            self._topics_of.setdefault(name, {})[topic] = None
+            yield
 
     def _gone(self, address: str) -> None:
         self._forget(address)
@@ -188,20 +213,23 @@ class RouteTable:
     def _drop_if_empty(self, broker: _Broker) -> None:
         if not broker.addresses:
             del self._brokers[broker.name]
-            for topic in list(self._topics):
+            for topic in list(self._topics_of.get(broker.name, ())):
                 self._drop_queues(topic, broker.name)
 
     def _drop_queues(self, topic: str, broker: str) -> None:
-        queues = self._topics[topic]
+        queues, topics = self._topics[topic], self._topics_of[broker]
         queues.pop(broker, None)
+        topics.pop(topic, None)
         if not queues:
             del self._topics[topic]
+        if not topics:
+            del self._topics_of[broker]
 
     # --- changes by hand --------------------------------------------------------------------------------------------
 
     def set_writable(self, broker: str, *, writable: bool) -> int:
         """Take a broker's topics from producers, or give them back; how many. Source: #operateWritePermOfBroker."""
-        entries = [queues[broker] for queues in self._topics.values() if broker in queues]
+        entries = [self._topics[topic][broker] for topic in self._topics_of.get(broker, ())]
         for one in entries:
             one.perm = READ_WRITE if writable else one.perm & ~PERM_WRITE
         return len(entries)

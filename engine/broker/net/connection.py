@@ -1,27 +1,31 @@
 """One client's connection: frames in, frames out, and limits on both, so that no client can harm another.
 
 What is answered while bytes of a client are taken goes out in one write. A client that does not read its answers is not
-read from, either, and is disconnected when more than `output_limit` bytes wait for it.
+read from, either, and is disconnected when more than `output_limit` bytes wait for it. A client whose requests take
+more than a turn of the loop has the rest of them handled in its next turns, and is not read from meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from typing import TYPE_CHECKING, Protocol, cast
 
+from engine.broker.turns import TURN_S
 from engine.errors import FormatError, InvalidArgument
 from engine.format.hosts import Host
 from engine.format.hosts import parse as parse_host
-from engine.wire.codes import LanguageCode
+from engine.wire.codes import LanguageCode, ResponseCode
 from engine.wire.command import ONEWAY, RemotingCommand
 from engine.wire.correlation import Correlation
 from engine.wire.frames import FrameReader, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from engine.broker.settings.broker_settings import BrokerSettings
+    from engine.broker.turns import Turns
 
 _HIGH_WATER = 4 << 20
 _LARGE = 1 << 18
@@ -36,9 +40,11 @@ class RequestSink(Protocol):
 
     Attributes:
         answers: how often each request code was answered with each response code; OTHER: codes that nobody knows.
+        turns: of the loop.
     """
 
     answers: dict[int, dict[int, int]]
+    turns: Turns
 
     def received(self, connection: Connection, request: RemotingCommand) -> None:
         """A request has come."""
@@ -74,6 +80,9 @@ class Connection(asyncio.Protocol):
         self._flushes = False
         self._large = False
         self._parked = 0
+        self._turns = server.turns
+        self._commands: Iterator[RemotingCommand] | None = None
+        self._rests = False
         self.address = ""
         self.host = _NOBODY
         self.active = loop.time()
@@ -99,27 +108,17 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """As of asyncio."""
         self.active = self._loop.time()
-        self._flushes = True
-        try:
-            for command in self._reader.feed(data):
-                if command.is_response:
-                    self._answered(command)
-                else:
-                    self._server.received(self, command)
-        except FormatError as error:
-            self.fault, self.cut = str(error), "frame"
-            self.close()
-        finally:
-            self._flush()
-        held = self._reader.held
-        if held > _LARGE or self._large:
-            self._large = held > _LARGE
-            self._server.holds(self, held if self._large else 0)
+        coming = self._reader.feed(data)
+        if self._commands is None:
+            self._commands = coming
+            self._handle()
+        else:  # it was read before reading was paused
+            self._commands = itertools.chain(self._commands, coming)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As of asyncio."""
         del exc
-        self._transport = None
+        self._transport = self._commands = None
         for future in self._requests.close():
             if not future.done():
                 future.set_exception(ConnectionError("the client is disconnected"))
@@ -143,6 +142,11 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
+    def ip(self) -> str:
+        """The client's address without its port."""
+        return self.address.rpartition(":")[0]
+
+    @property
     def output_waiting(self) -> int:
         """Bytes that it has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -160,8 +164,12 @@ class Connection(asyncio.Protocol):
         """Answer a request, unless nobody waits for it."""
         counts = self._answers.get(request.code) or self._answers[OTHER]
         counts[answer.code] = counts.get(answer.code, 0) + 1
-        if not request.is_oneway:
+        if request.is_oneway:
+            return
+        try:
             self.send(answer)
+        except FormatError as error:  # no frame holds it
+            self.send(request.answer(ResponseCode.SYSTEM_ERROR, error.message))
 
     def answer_frame(self, request: RemotingCommand, frame: bytes) -> None:
         """The same with a whole frame that says SUCCESS."""
@@ -200,6 +208,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._parked:
             self._transport.resume_reading()
 
+    def leave(self) -> None:
+        """What has come and is not handled yet isn't any more, as if it had come too late."""
+        self._commands = None
+
     def give_up(self, why: str, cut: str) -> None:
         """Hang up at once, whatever is under way. `cut`: as the attribute."""
         self.fault, self.cut = why, cut
@@ -213,6 +225,46 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _handle(self) -> None:
+        """Handle what has come, until the turn is over."""
+        if self._commands is None or not self.is_open:
+            self._commands = None
+            return
+        clock, over = self._turns.clock, True
+        end = clock() + TURN_S
+        self._flushes = True
+        try:
+            for command in self._commands:
+                if clock() >= end:
+                    self._commands, over = itertools.chain((command,), self._commands), False
+                    break
+                if command.is_response:
+                    self._answered(command)
+                else:
+                    self._server.received(self, command)
+        except FormatError as error:
+            self.fault, self.cut = str(error), "frame"
+            self.close()
+        finally:
+            self._flush()
+        if over:
+            self._handled()
+        else:
+            if not self._rests:
+                self._rests = True
+                self.park()
+            self._turns.next(self._handle, request=True)
+
+    def _handled(self) -> None:
+        self._commands = None
+        held = self._reader.held
+        if held > _LARGE or self._large:
+            self._large = held > _LARGE
+            self._server.holds(self, held if self._large else 0)
+        if self._rests:
+            self._rests = False
+            self.go_on()
 
     def _answered(self, command: RemotingCommand) -> None:
         future = self._requests.settle(command.opaque)

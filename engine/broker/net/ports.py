@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument, StorageError
-from engine.wire.address import is_loopback
+from engine.format.hosts import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ _OF_ALL = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 class Listening:
     """Where clients find us: what they are told. `metrics`: where who watches does; `ha`: where a master's slaves do.
 
-    `host`: the address that is listened on.
+    `host`: the address that is listened on; `ha_host`: for slaves.
     """
 
     broker: str
@@ -44,6 +44,12 @@ class Listening:
     metrics: str | None = None
     ha: str | None = None
     host: str = ""
+    ha_host: str = ""
+
+    @property
+    def ha_bound(self) -> str | None:
+        """Where a master's service listens."""
+        return None if self.ha is None else joined(self.ha_host, self.ha.rpartition(":")[2])
 
     @property
     def bound(self) -> str:
@@ -62,6 +68,26 @@ class Listening:
     def names_bound(self) -> str | None:
         """Where the name service does."""
         return None if self.names is None else joined(self.host, self.names.rpartition(":")[2])
+
+
+def ha_host(settings: BrokerSettings) -> str:
+    """Where a master's service listens: on loopback, once who may use the daemon is said, and not who may copy."""
+    ha, host = settings.ha, settings.listen_host
+    if ha.listen:
+        return ha.listen
+    if settings.is_guarded and not ha.allow and not ha.tls and not is_loopback(host):
+        return "::1" if ":" in host else "127.0.0.1"
+    return host
+
+
+def ha_open_to_all(settings: BrokerSettings) -> str | None:
+    """Why everybody who reaches the replication port gets the log while an ACL or TLS is on; None: not everybody."""
+    ha = settings.ha
+    shown = ha.tls and settings.tls.demands_certificates
+    if not settings.is_guarded or ha.allow or shown or is_loopback(ha_host(settings)):
+        return None
+    by = "with TLS, but without certificates of slaves" if ha.tls else "in plain text"
+    return f"replication listens on {ha_host(settings)} {by}: whoever connects gets the log; set haAllow"
 
 
 def joined(host: str, port: int | str) -> str:
@@ -103,8 +129,9 @@ def demand_free(settings: BrokerSettings, *, is_slave: bool) -> None:
         if by_port.setdefault(port, option) != option:
             raise InvalidArgument(f"port {port} is used twice: {by_port[port]}, and {option}")
     for port, option in by_port.items():
-        with binding(settings.listen_host, port, option):
-            resolved = socket.getaddrinfo(settings.listen_host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        host = ha_host(settings) if option == HA else settings.listen_host
+        with binding(host, port, option):
+            resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             addresses = dict.fromkeys((one[0], one[4]) for one in resolved)
             for family, address in addresses:
                 _look(family, address, only=len(addresses) == 1)

@@ -10,12 +10,15 @@ import asyncio
 import logging
 import socket
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from engine.broker.net.connection import OTHER, Connection
 from engine.broker.net.sniffing import SniffingServer
-from engine.broker.requests.answers import Answer
+from engine.broker.requests.answers import Answer, code_of
+from engine.broker.requests.json_body import NotRead
 from engine.broker.tables.config_file import NotYet
+from engine.broker.turns import HELD_S, Turns
 from engine.errors import RStoreError
 from engine.wire.codes import ResponseCode
 
@@ -54,6 +57,7 @@ class Switchboard:
         lost: called with connections that have gone.
         name: of the listener: broker, vip or names.
         registry: those of all listeners, whom the limit is about (default: this one's).
+        turns: of the loop, which the listeners share.
 
     Attributes:
         connections: that are open.
@@ -68,11 +72,13 @@ class Switchboard:
         handlers: Mapping[int, Handler],
         lost: Callable[[Connection], None],
         log: logging.Logger,
+        turns: Turns,
         name: str = "broker",
         registry: ConnectionRegistry | None = None,
     ) -> None:
         self._settings = settings
         self._log = log
+        self.turns = turns
         self.name = name
         self._large: dict[Connection, int] = {}
         self._held = 0
@@ -113,9 +119,12 @@ class Switchboard:
             self._log.warning("connection closed", extra={"peer": connection.address, "why": connection.fault})
         self._lost(connection)
 
-    def received(self, connection: Connection, request: RemotingCommand) -> None:
-        """As of RequestSink."""
-        handler = self._handlers.get(request.code)
+    def received(self, connection: Connection, request: RemotingCommand, handler: Handler | None = None) -> None:
+        """As of RequestSink. `handler`: instead of that of the code."""
+        if handler is None:
+            handler = self._handlers.get(request.code)
+        clock = self.turns.clock
+        began = clock()
         try:
             if handler is None:
                 answer: RemotingCommand | None = request.answer(
@@ -127,15 +136,21 @@ class Switchboard:
             connection.park()
             early.table.when_kept(lambda failure: self._again(connection, request, failure))
             return
+        except NotRead as early:
+            connection.park()
+            self.turns.beside(early.work, partial(self._read, connection, request, early.then or handler))
+            return
         except Answer as early:
             answer = request.answer(early.code, early.remark, early.ext)
         except RStoreError as error:
-            answer = request.answer(ResponseCode.SYSTEM_ERROR, str(error))
+            answer = request.answer(code_of(error), str(error))
         except Exception as error:  # noqa: BLE001 - the request's fault or ours: never the connection's end
             self._log.exception("request failed", extra={"peer": connection.address, "code": request.code})
             answer = request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if answer is not None:
             connection.answer(request, answer)
+        if clock() - began > HELD_S:
+            self.turns.note(request.code, began)
 
     def _again(self, connection: Connection, request: RemotingCommand, failure: RStoreError | None) -> None:
         """What the request needed is there now, or can't be."""
@@ -143,7 +158,28 @@ class Switchboard:
         if failure is None:
             self.received(connection, request)
         else:
-            connection.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, str(failure)))
+            connection.answer(request, request.answer(code_of(failure), str(failure)))
+
+    def _read(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        handler: Handler | None,
+        outcome: asyncio.Future[RemotingCommand],
+    ) -> None:
+        """The request's body was read beside the loop, or can't be."""
+        connection.go_on()
+        if not connection.is_open:
+            return
+        try:
+            read = outcome.result()
+        except Answer as refused:
+            connection.answer(request, request.answer(refused.code, refused.remark, refused.ext))
+        except Exception as error:  # noqa: BLE001 - as `received`
+            self._log.exception("request failed", extra={"peer": connection.address, "code": request.code})
+            connection.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+        else:
+            self.received(connection, read, handler)
 
     def holds(self, connection: Connection, size: int) -> None:
         """As of RequestSink: who has been at a large frame for longest goes when all of them are too many bytes."""

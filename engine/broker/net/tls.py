@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from engine.broker_conf.properties import read_strictly
 from engine.errors import InvalidArgument, from_os_error
 
 CONFIG_FILE = "tls.config.file"
@@ -109,6 +110,44 @@ class TlsSettings:
             raise InvalidArgument(f"{TEST_MODE} = true: rstore makes no test certificate; set tls.server.certPath")
         return made
 
+    @property
+    def demands_certificates(self) -> bool:
+        """Whether who connects by TLS must show a certificate that is trusted."""
+        return self.client_auth.lower() == "require"
+
+    def master_context(self) -> ssl.SSLContext:
+        """What a master's replication service uses: what listeners do.
+
+        Raises:
+            InvalidArgument: as `server_context`; there is no certificate, or TLS is disabled. StorageError.
+        """
+        context = self.server_context()
+        if context is None:
+            what = "without a certificate" if self.mode is not TlsMode.DISABLED else "while TLS is disabled"
+            raise InvalidArgument(f"TLS of replication {what}", hint="set --tls-cert and --tls-key")
+        return context
+
+    def slave_context(self) -> ssl.SSLContext:
+        """What a slave uses to its master, whose certificate is always checked, the name of its host, too.
+
+        It trusts tls.client.trustCertPath, else tls.server.trustCertPath, else the system's authorities. It shows
+        tls.client.certPath, else the server's certificate, else none.
+
+        Raises:
+            InvalidArgument: files that hold no certificate or key. StorageError: a file can't be read.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trust = self.client_trust or self.trust
+        if trust:
+            _load_trusted(context, trust)
+        else:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        if self.client_cert:
+            _load_own(context, self.client_cert, self.client_key, self.client_key_password)
+        elif self.cert:
+            _load_own(context, self.cert, self.key, self.key_password)
+        return context
+
     def server_context(self) -> ssl.SSLContext | None:
         """What listeners use; None where no connection can be TLS.
 
@@ -156,14 +195,14 @@ class TlsSettings:
 
 
 def _properties(path: str) -> dict[str, str]:
-    import javaproperties
-
     try:
-        return javaproperties.loads(Path(path).read_text(encoding="utf-8"))
+        return read_strictly(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise from_os_error(error, "reading TLS settings", path) from None
-    except ValueError as error:
-        raise InvalidArgument(f"not a properties file: {error}", path=path) from None
+    except UnicodeDecodeError as error:
+        raise InvalidArgument("the settings are not UTF-8 text", path=path, offset=error.start) from None
+    except InvalidArgument as error:
+        raise InvalidArgument(error.message, path=path, hint=error.hint) from None
 
 
 def _demand_readable(path: str, what: str) -> None:

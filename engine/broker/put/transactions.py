@@ -10,6 +10,7 @@ Sources: TransactionalMessageServiceImpl, TransactionalMessageBridge, EndTransac
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,7 @@ from engine.broker.put.putter import STORED
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer
 from engine.broker.tables.offsets import at_most_the_end
+from engine.broker.turns import TURN_S
 from engine.errors import RStoreError
 from engine.format import properties, sysflag
 from engine.format.message import Message, StoredMessage, decode, encode, patch
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from engine.broker.tables.members import Members
     from engine.broker.tables.offsets import ConsumerOffsets
     from engine.broker.tables.topics import TopicTable
+    from engine.broker.turns import Turns
     from engine.broker.watch.stats import Stats
     from engine.format.hosts import Host
     from engine.log.results import PutResult
@@ -41,11 +44,15 @@ if TYPE_CHECKING:
     from engine.wire.command import RemotingCommand
 
 GROUP = "CID_RMQ_SYS_TRANS"
+CHECKS = "transaction checks"
+"""As the log calls them."""
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 FIRST_PLACE = "TRAN_PREPARED_QUEUE_OFFSET"
 """Of a copy that was made while its message was immune: the queue offset of the first one."""
 _DONE_TAG = "d"
+_STEPS = 16
+"""After so many a check looks whether its turn is over."""
 _PULL = 32
 _ENDS: Mapping[PutMessageStatus, tuple[ResponseCode, str | None]] = {
     **dict.fromkeys(STORED, (ResponseCode.SUCCESS, None)),
@@ -87,7 +94,8 @@ class _Todo(NamedTuple):
 
 _ENDED = _Todo(Message("", b""))
 """Nothing: it has its end."""
-_Round = Generator[Message, "PutResult | None", None]
+_Round = Generator["Message | None", "PutResult | None", None]
+"""A check: gives messages to put, and None where nothing was to be put: others may have their turn."""
 
 
 class _Put:
@@ -119,10 +127,12 @@ class Transactions:
         settings: CurrentSettings,
         role: Role,
         store_host: Host,
+        turns: Turns,
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._putter = putter
+        self._turns = turns
         self._topics = topics
         self._offsets = offsets
         self._members = members
@@ -249,11 +259,21 @@ class Transactions:
         self._stopped = True
 
     def _go_on(self, result: PutResult | None) -> None:
-        """Put the messages of a check one after another, as far as puts don't wait."""
+        """Put the messages of a check one after another, as far as puts don't wait, in turns of the loop."""
+        began, steps = self._turns.clock(), 0
         while self._round is not None:
+            steps += 1
+            if steps % _STEPS == 0 and self._turns.clock() - began >= TURN_S:
+                self._turns.note(CHECKS, began)
+                self._turns.next(functools.partial(self._go_on, result))
+                return
             put_now = _Put(self._go_on)
             try:
-                self._putter.put(self._round.send(result), put_now.done, wait=False)
+                message = self._round.send(result)
+                result = None
+                if message is None:
+                    continue
+                self._putter.put(message, put_now.done, wait=False)
             except StopIteration:
                 self._round = None
                 return
@@ -270,7 +290,10 @@ class Transactions:
         store, offsets = self._store, self._offsets
         end = store.max_offset(HALF_TOPIC, 0)
         half_at = min(max(offsets.get(GROUP, HALF_TOPIC, 0) or 0, store.min_offset(HALF_TOPIC, 0)), end)
-        operations = list(self._operations())
+        operations: list[tuple[int, int]] = []
+        for operation in self._operations():
+            operations.append(operation)
+            yield None
         ended = {half for _, half in operations}
         self._copied_and_ended |= self._copied & ended
         begun = self._now_ms()
@@ -291,12 +314,14 @@ class Transactions:
                     if todo.asks:
                         self._tell_producer(todo.message, result)
             half_at = at + 1
+            yield None
         offsets.commit(GROUP, HALF_TOPIC, 0, half_at)
         self._ended = {at for at in self._ended if half_at <= at < store.max_offset(HALF_TOPIC, 0)}
         for at, half_offset in operations:
             if half_offset >= half_at:
                 break
             offsets.commit(GROUP, OP_TOPIC, 0, at + 1)
+            yield None
 
     def _operations(self) -> Iterator[tuple[int, int]]:
         """(queue offset, the half's queue offset) of each operation that may still count."""

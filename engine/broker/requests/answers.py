@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.errors import Shortage
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from engine.errors import RStoreError
 
 
 class Answer(Exception):
@@ -25,3 +28,9 @@ class BadField(Answer):
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def code_of(error: RStoreError) -> ResponseCode:
+    """What passes by itself (no space, no descriptors) a client may try again, here or elsewhere."""
+    short = isinstance(error, Shortage)
+    return ResponseCode.SERVICE_NOT_AVAILABLE if short else ResponseCode.SYSTEM_ERROR

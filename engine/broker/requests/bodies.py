@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from engine.broker.requests.answers import Answer
 from engine.errors import FormatError
+from engine.wire.codes import ResponseCode
+from engine.wire.frames import MAX_FRAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _STEP = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}]', re.DOTALL)
 
@@ -29,7 +32,33 @@ def by_queue(rows: Iterable[tuple[dict[str, Any], Any]]) -> bytes:
     return b"{" + b",".join(orjson.dumps(key) + b":" + orjson.dumps(value) for key, value in rows) + b"}"
 
 
-def with_raw(fields: dict[str, Any], name: str, raw: bytes) -> bytes:
+def entries_of(out: bytearray, rows: Iterable[tuple[Any, Any]]) -> Iterator[None]:
+    """Append the entries of a map to `out`, one a step. Raises Answer: no frame holds them."""
+    comma = b""
+    for key, value in rows:
+        out += comma + orjson.dumps(key) + b":" + orjson.dumps(value)
+        comma = b","
+        demand_fits(out)
+        yield
+
+
+def items_of(out: bytearray, values: Iterable[Any]) -> Iterator[None]:
+    """Append the items of a list to `out`, one a step. Raises Answer: no frame holds them."""
+    comma = b""
+    for value in values:
+        out += comma + orjson.dumps(value)
+        comma = b","
+        demand_fits(out)
+        yield
+
+
+def demand_fits(body: bytes | bytearray) -> None:
+    """Raises Answer: it is longer than a frame, which no client reads; it isn't made to its end."""
+    if len(body) > MAX_FRAME:
+        raise Answer(ResponseCode.SYSTEM_ERROR, f"the answer has more than {MAX_FRAME} bytes: ask for less at a time")
+
+
+def with_raw(fields: dict[str, Any], name: str, raw: bytes | bytearray) -> bytes:
     """An object, and in it one more field whose JSON is there already."""
     head = b"".join(orjson.dumps(key) + b":" + orjson.dumps(value) + b"," for key, value in fields.items())
     return b"{" + head + orjson.dumps(name) + b":" + raw + b"}"

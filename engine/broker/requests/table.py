@@ -10,22 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from engine.broker.acl.perms import Perm
 from engine.broker.acl.rights import (
     ADMIN,
     ANY_ACCOUNT,
     HEARTBEAT,
+    NAMES_WRITE,
     REPLY,
+    STRICT_ADMIN,
     UNGUARDED,
     Right,
+    any_account,
     publish,
     subscribe,
 )
+from engine.broker.acl.strict import EITHER, GROUP_OF_BODY, in_field, in_msg_id, on_group, on_message, on_topic
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
-    from engine.broker.handlers.acl import AclHandler
     from engine.broker.handlers.admin_broker import BrokerAdmin
     from engine.broker.handlers.admin_clients import ClientAdmin
     from engine.broker.handlers.admin_groups import GroupAdmin
@@ -81,6 +85,22 @@ class NameHandlers:
     admin: NameAdmin
 
 
+class AclHandlers(Protocol):
+    """Who answers what is about the accounts. `put`, `delete`: of one."""
+
+    @property
+    def put(self) -> Handler: ...
+
+    @property
+    def delete(self) -> Handler: ...
+
+    @property
+    def white(self) -> Handler: ...
+
+    @property
+    def version(self) -> Handler: ...
+
+
 @dataclass(frozen=True, slots=True)
 class RequestEntry(Generic[Parts]):
     """One request code.
@@ -89,12 +109,14 @@ class RequestEntry(Generic[Parts]):
         handler: which of the parts answers.
         right: what it needs; None: nobody has said, which no table takes.
         on_vip: whether the VIP port answers it, too.
+        local: it changes the daemon's settings or deletes files: without an ACL, only this machine and adminAllow may.
     """
 
     code: RequestCode
     handler: Callable[[Parts], Handler]
     right: Right | None = None
     on_vip: bool = True
+    local: bool = False
 
 
 class RequestTable(Generic[Parts]):
@@ -102,6 +124,7 @@ class RequestTable(Generic[Parts]):
 
     Attributes:
         rights: what each code needs.
+        local: the codes that are `RequestEntry.local`.
 
     Raises:
         UndeclaredRight: a request has none. ValueError: a code stands twice.
@@ -117,6 +140,7 @@ class RequestTable(Generic[Parts]):
             rights[one.code] = one.right
         self._requests = tuple(requests)
         self.rights: Mapping[int, Right] = rights
+        self.local = frozenset(int(one.code) for one in requests if one.local)
 
     def bind(self, parts: Parts) -> dict[int, Handler]:
         """Who answers, by request code."""
@@ -129,96 +153,125 @@ class RequestTable(Generic[Parts]):
 
 
 _C = RequestCode
+_ON_TOPIC = any_account(on_topic(perm=EITHER))
+_SUB_ON_BOTH = any_account(on_topic(), on_group())
+_SUB_ON_TOPIC_AND_GROUP = any_account(on_topic(), on_group("group"))
 
 BROKER: RequestTable[BrokerHandlers] = RequestTable(
     [
         # messages
-        RequestEntry(_C.SEND_MESSAGE, lambda h: h.send, publish("topic", "group")),
-        RequestEntry(_C.SEND_MESSAGE_V2, lambda h: h.send, publish("b", "a")),
-        RequestEntry(_C.SEND_BATCH_MESSAGE, lambda h: h.send, publish("b", "a")),
+        RequestEntry(_C.SEND_MESSAGE, lambda h: h.send, publish("topic")),
+        RequestEntry(_C.SEND_MESSAGE_V2, lambda h: h.send, publish("b")),
+        RequestEntry(_C.SEND_BATCH_MESSAGE, lambda h: h.send, publish("b")),
         RequestEntry(_C.SEND_REPLY_MESSAGE, lambda h: h.reply.handle, REPLY),
         RequestEntry(_C.SEND_REPLY_MESSAGE_V2, lambda h: h.reply.handle, REPLY),
-        RequestEntry(_C.CONSUMER_SEND_MSG_BACK, lambda h: h.back, subscribe(group="group")),
-        RequestEntry(_C.END_TRANSACTION, lambda h: h.transactions.end, ANY_ACCOUNT),
+        RequestEntry(
+            _C.CONSUMER_SEND_MSG_BACK, lambda h: h.back, subscribe(None, "group", on_message(in_field("offset")))
+        ),
+        RequestEntry(
+            _C.END_TRANSACTION,
+            lambda h: h.transactions.end,
+            any_account(on_message(in_field("commitLogOffset"), Perm.PUB)),
+        ),
         RequestEntry(_C.PULL_MESSAGE, lambda h: h.pull.handle, subscribe("topic", "consumerGroup"), on_vip=False),
         RequestEntry(_C.LITE_PULL_MESSAGE, lambda h: h.pull.handle, subscribe("topic", "consumerGroup"), on_vip=False),
         RequestEntry(_C.QUERY_MESSAGE, lambda h: h.query.by_key, subscribe("topic")),
-        RequestEntry(_C.VIEW_MESSAGE_BY_ID, lambda h: h.query.view, ANY_ACCOUNT),
+        RequestEntry(_C.VIEW_MESSAGE_BY_ID, lambda h: h.query.view, any_account(on_message(in_field("offset")))),
         # queues
-        RequestEntry(_C.GET_MAX_OFFSET, lambda h: h.query.max_offset, ANY_ACCOUNT),
-        RequestEntry(_C.GET_MIN_OFFSET, lambda h: h.query.min_offset, ANY_ACCOUNT),
-        RequestEntry(_C.SEARCH_OFFSET_BY_TIMESTAMP, lambda h: h.query.by_time, ANY_ACCOUNT),
-        RequestEntry(_C.GET_EARLIEST_MSG_STORETIME, lambda h: h.query.earliest, ANY_ACCOUNT),
-        RequestEntry(_C.QUERY_CONSUME_QUEUE, lambda h: h.message_admin.consume_queue, ANY_ACCOUNT),
-        RequestEntry(_C.RESUME_CHECK_HALF_MESSAGE, lambda h: h.message_admin.resume_check, ANY_ACCOUNT),
+        RequestEntry(_C.GET_MAX_OFFSET, lambda h: h.query.max_offset, _ON_TOPIC),
+        RequestEntry(_C.GET_MIN_OFFSET, lambda h: h.query.min_offset, _ON_TOPIC),
+        RequestEntry(_C.SEARCH_OFFSET_BY_TIMESTAMP, lambda h: h.query.by_time, _ON_TOPIC),
+        RequestEntry(_C.GET_EARLIEST_MSG_STORETIME, lambda h: h.query.earliest, _ON_TOPIC),
+        RequestEntry(_C.QUERY_CONSUME_QUEUE, lambda h: h.message_admin.consume_queue, _SUB_ON_BOTH),
+        RequestEntry(_C.RESUME_CHECK_HALF_MESSAGE, lambda h: h.message_admin.resume_check, STRICT_ADMIN),
         # members of groups
         RequestEntry(_C.HEART_BEAT, lambda h: h.members.heartbeat, HEARTBEAT),
         RequestEntry(_C.UNREGISTER_CLIENT, lambda h: h.members.unregister, subscribe(group="consumerGroup")),
         RequestEntry(_C.CHECK_CLIENT_CONFIG, lambda h: h.members.client_config, ANY_ACCOUNT),
         RequestEntry(_C.GET_CONSUMER_LIST_BY_GROUP, lambda h: h.members.members, subscribe(group="consumerGroup")),
-        RequestEntry(_C.LOCK_BATCH_MQ, lambda h: h.locks.lock, ANY_ACCOUNT),
-        RequestEntry(_C.UNLOCK_BATCH_MQ, lambda h: h.locks.unlock, ANY_ACCOUNT),
-        RequestEntry(_C.GET_CONSUMER_RUNNING_INFO, lambda h: h.client_admin.running_info, ANY_ACCOUNT),
-        RequestEntry(_C.CONSUME_MESSAGE_DIRECTLY, lambda h: h.client_admin.consume_directly, ANY_ACCOUNT),
+        RequestEntry(_C.LOCK_BATCH_MQ, lambda h: h.locks.lock, any_account(GROUP_OF_BODY)),
+        RequestEntry(_C.UNLOCK_BATCH_MQ, lambda h: h.locks.unlock, any_account(GROUP_OF_BODY)),
+        RequestEntry(_C.GET_CONSUMER_RUNNING_INFO, lambda h: h.client_admin.running_info, any_account(on_group())),
+        RequestEntry(
+            _C.CONSUME_MESSAGE_DIRECTLY,
+            lambda h: h.client_admin.consume_directly,
+            any_account(on_group(), on_message(in_msg_id)),
+        ),
         # offsets of groups
-        RequestEntry(_C.QUERY_CONSUMER_OFFSET, lambda h: h.offsets.query_offset, ANY_ACCOUNT),
+        RequestEntry(_C.QUERY_CONSUMER_OFFSET, lambda h: h.offsets.query_offset, _SUB_ON_BOTH),
         RequestEntry(_C.UPDATE_CONSUMER_OFFSET, lambda h: h.offsets.update_offset, subscribe("topic", "consumerGroup")),
         RequestEntry(_C.GET_ALL_CONSUMER_OFFSET, lambda h: h.offset_admin.all, ANY_ACCOUNT),
         RequestEntry(_C.GET_ALL_DELAY_OFFSET, lambda h: h.offset_admin.all_delayed, ANY_ACCOUNT),
-        RequestEntry(_C.GET_CONSUME_STATS, lambda h: h.offset_admin.consume_stats, ANY_ACCOUNT),
-        RequestEntry(_C.GET_BROKER_CONSUME_STATS, lambda h: h.offset_admin.all_consume_stats, ANY_ACCOUNT),
-        RequestEntry(_C.QUERY_CONSUME_TIME_SPAN, lambda h: h.offset_admin.time_span, ANY_ACCOUNT),
-        RequestEntry(_C.QUERY_CORRECTION_OFFSET, lambda h: h.offset_admin.correction, ANY_ACCOUNT),
-        RequestEntry(_C.CLONE_GROUP_OFFSET, lambda h: h.offset_admin.clone, ANY_ACCOUNT),
-        RequestEntry(_C.INVOKE_BROKER_TO_RESET_OFFSET, lambda h: h.client_admin.reset_offset, ANY_ACCOUNT),
-        RequestEntry(_C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, lambda h: h.client_admin.consumer_status, ANY_ACCOUNT),
+        RequestEntry(_C.GET_CONSUME_STATS, lambda h: h.offset_admin.consume_stats, _SUB_ON_BOTH),
+        RequestEntry(_C.GET_BROKER_CONSUME_STATS, lambda h: h.offset_admin.all_consume_stats, STRICT_ADMIN),
+        RequestEntry(_C.QUERY_CONSUME_TIME_SPAN, lambda h: h.offset_admin.time_span, _SUB_ON_TOPIC_AND_GROUP),
+        RequestEntry(
+            _C.QUERY_CORRECTION_OFFSET,
+            lambda h: h.offset_admin.correction,
+            any_account(on_topic(), on_group("compareGroup")),
+        ),
+        RequestEntry(
+            _C.CLONE_GROUP_OFFSET,
+            lambda h: h.offset_admin.clone,
+            any_account(on_topic(), on_group("srcGroup", "destGroup")),
+        ),
+        RequestEntry(_C.INVOKE_BROKER_TO_RESET_OFFSET, lambda h: h.client_admin.reset_offset, _SUB_ON_TOPIC_AND_GROUP),
+        RequestEntry(
+            _C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, lambda h: h.client_admin.consumer_status, _SUB_ON_TOPIC_AND_GROUP
+        ),
         # topics
         RequestEntry(_C.UPDATE_AND_CREATE_TOPIC, lambda h: h.topic_admin.put, ADMIN),
         RequestEntry(_C.DELETE_TOPIC_IN_BROKER, lambda h: h.topic_admin.delete, ADMIN),
         RequestEntry(_C.GET_ALL_TOPIC_CONFIG, lambda h: h.topic_admin.all, ANY_ACCOUNT),
-        RequestEntry(_C.GET_TOPIC_STATS_INFO, lambda h: h.topic_admin.stats, ANY_ACCOUNT),
+        RequestEntry(_C.GET_TOPIC_STATS_INFO, lambda h: h.topic_admin.stats, _ON_TOPIC),
         RequestEntry(_C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, lambda h: h.topic_admin.system, ANY_ACCOUNT),
-        RequestEntry(_C.QUERY_TOPIC_CONSUME_BY_WHO, lambda h: h.topic_admin.who_consumes, ANY_ACCOUNT),
-        RequestEntry(_C.CLEAN_UNUSED_TOPIC, lambda h: h.topic_admin.clean_unused, ANY_ACCOUNT),
+        RequestEntry(_C.QUERY_TOPIC_CONSUME_BY_WHO, lambda h: h.topic_admin.who_consumes, _ON_TOPIC),
+        RequestEntry(_C.CLEAN_UNUSED_TOPIC, lambda h: h.topic_admin.clean_unused, STRICT_ADMIN, local=True),
         # groups
         RequestEntry(_C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, lambda h: h.group_admin.put, ADMIN),
         RequestEntry(_C.DELETE_SUBSCRIPTIONGROUP, lambda h: h.group_admin.delete, ADMIN),
         RequestEntry(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, lambda h: h.group_admin.all, ANY_ACCOUNT),
-        RequestEntry(_C.GET_CONSUMER_CONNECTION_LIST, lambda h: h.group_admin.consumers, ANY_ACCOUNT),
-        RequestEntry(_C.GET_PRODUCER_CONNECTION_LIST, lambda h: h.group_admin.producers, ANY_ACCOUNT),
-        RequestEntry(_C.GET_ALL_PRODUCER_INFO, lambda h: h.group_admin.all_producers, ANY_ACCOUNT),
+        RequestEntry(_C.GET_CONSUMER_CONNECTION_LIST, lambda h: h.group_admin.consumers, any_account(on_group())),
+        RequestEntry(
+            _C.GET_PRODUCER_CONNECTION_LIST,
+            lambda h: h.group_admin.producers,
+            any_account(on_group("producerGroup", perm=EITHER)),
+        ),
+        RequestEntry(_C.GET_ALL_PRODUCER_INFO, lambda h: h.group_admin.all_producers, STRICT_ADMIN),
         # the broker
         RequestEntry(_C.GET_BROKER_RUNTIME_INFO, lambda h: h.broker_admin.runtime, ANY_ACCOUNT),
         RequestEntry(_C.VIEW_BROKER_STATS_DATA, lambda h: h.broker_admin.stats, ANY_ACCOUNT),
         RequestEntry(_C.GET_BROKER_CONFIG, lambda h: h.broker_admin.config, ANY_ACCOUNT),
-        RequestEntry(_C.UPDATE_BROKER_CONFIG, lambda h: h.broker_admin.update_config, ADMIN),
-        RequestEntry(_C.CLEAN_EXPIRED_CONSUMEQUEUE, lambda h: h.broker_admin.clean_queues, ANY_ACCOUNT),
-        RequestEntry(_C.DELETE_EXPIRED_COMMITLOG, lambda h: h.broker_admin.delete_expired, ANY_ACCOUNT),
+        RequestEntry(_C.UPDATE_BROKER_CONFIG, lambda h: h.broker_admin.update_config, ADMIN, local=True),
+        RequestEntry(_C.CLEAN_EXPIRED_CONSUMEQUEUE, lambda h: h.broker_admin.clean_queues, STRICT_ADMIN, local=True),
+        RequestEntry(_C.DELETE_EXPIRED_COMMITLOG, lambda h: h.broker_admin.delete_expired, STRICT_ADMIN, local=True),
     ]
 )
 """What the broker's port answers, and the VIP port."""
 
-ACL: RequestTable[AclHandler] = RequestTable(
+ACL: RequestTable[AclHandlers] = RequestTable(
     [
-        RequestEntry(_C.UPDATE_AND_CREATE_ACL_CONFIG, lambda h: h.put, ADMIN),
-        RequestEntry(_C.DELETE_ACL_CONFIG, lambda h: h.delete, ADMIN),
-        RequestEntry(_C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, lambda h: h.white, ADMIN),
+        RequestEntry(_C.UPDATE_AND_CREATE_ACL_CONFIG, lambda h: h.put, ADMIN, local=True),
+        RequestEntry(_C.DELETE_ACL_CONFIG, lambda h: h.delete, ADMIN, local=True),
+        RequestEntry(_C.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, lambda h: h.white, ADMIN, local=True),
         RequestEntry(_C.GET_BROKER_CLUSTER_ACL_INFO, lambda h: h.version, ANY_ACCOUNT),
     ]
 )
-"""What both answer, too, where there are accounts."""
+"""What both answer, too: of the accounts, or that there are none."""
 
 
-def _route(code: RequestCode, handler: Callable[[RouteHandler], Handler]) -> RequestEntry[NameHandlers]:
+def _route(
+    code: RequestCode, handler: Callable[[RouteHandler], Handler], right: Right = UNGUARDED
+) -> RequestEntry[NameHandlers]:
     """Answered from the routes, our own broker among them."""
-    return RequestEntry(code, lambda h: h.route.with_own(handler(h.route)), UNGUARDED)
+    return RequestEntry(code, lambda h: h.route.with_own(handler(h.route)), right)
 
 
 NAMES: RequestTable[NameHandlers] = RequestTable(
     [
-        _route(_C.REGISTER_BROKER, lambda route: route.register),
-        _route(_C.UNREGISTER_BROKER, lambda route: route.unregister),
-        _route(_C.QUERY_DATA_VERSION, lambda route: route.data_version),
+        _route(_C.REGISTER_BROKER, lambda route: route.register, NAMES_WRITE),
+        _route(_C.UNREGISTER_BROKER, lambda route: route.unregister, NAMES_WRITE),
+        _route(_C.QUERY_DATA_VERSION, lambda route: route.data_version, NAMES_WRITE),
         _route(_C.GET_ROUTEINFO_BY_TOPIC, lambda route: route.route),
         _route(_C.GET_BROKER_CLUSTER_INFO, lambda route: route.cluster),
         _route(_C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, lambda route: route.topics),
@@ -227,15 +280,15 @@ NAMES: RequestTable[NameHandlers] = RequestTable(
         _route(_C.GET_UNIT_TOPIC_LIST, lambda route: route.unit_topics),
         _route(_C.GET_HAS_UNIT_SUB_TOPIC_LIST, lambda route: route.unit_topics),
         _route(_C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, lambda route: route.unit_topics),
-        _route(_C.WIPE_WRITE_PERM_OF_BROKER, lambda route: route.wipe_write_perm),
-        _route(_C.ADD_WRITE_PERM_OF_BROKER, lambda route: route.add_write_perm),
-        _route(_C.DELETE_TOPIC_IN_NAMESRV, lambda route: route.delete_topic),
-        _route(_C.PUT_KV_CONFIG, lambda route: route.put_kv),
+        _route(_C.WIPE_WRITE_PERM_OF_BROKER, lambda route: route.wipe_write_perm, NAMES_WRITE),
+        _route(_C.ADD_WRITE_PERM_OF_BROKER, lambda route: route.add_write_perm, NAMES_WRITE),
+        _route(_C.DELETE_TOPIC_IN_NAMESRV, lambda route: route.delete_topic, NAMES_WRITE),
+        _route(_C.PUT_KV_CONFIG, lambda route: route.put_kv, NAMES_WRITE),
         _route(_C.GET_KV_CONFIG, lambda route: route.get_kv),
-        _route(_C.DELETE_KV_CONFIG, lambda route: route.delete_kv),
+        _route(_C.DELETE_KV_CONFIG, lambda route: route.delete_kv, NAMES_WRITE),
         _route(_C.GET_KVLIST_BY_NAMESPACE, lambda route: route.kv_list),
         RequestEntry(_C.GET_NAMESRV_CONFIG, lambda h: h.admin.config, UNGUARDED),
-        RequestEntry(_C.UPDATE_NAMESRV_CONFIG, lambda h: h.admin.update_config, UNGUARDED),
+        RequestEntry(_C.UPDATE_NAMESRV_CONFIG, lambda h: h.admin.update_config, NAMES_WRITE, local=True),
     ]
 )
 """What the name service's port answers."""

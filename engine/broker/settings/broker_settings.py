@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from engine.broker.ha import settings as ha
 from engine.broker.ha.settings import HaSettings
 from engine.broker.net import tls
+from engine.broker.net.allow import AllowList, parse_allow_list
 from engine.broker.net.tls import TlsMode, TlsSettings
-from engine.broker_conf.keys import all_keys
-from engine.broker_conf.values import ValueKind, demand, read_value
+from engine.broker_conf.all_keys import all_keys
+from engine.broker_conf.values import ValueKind, demand, read_value, shown
 from engine.errors import InvalidArgument
-from engine.format.hosts import Host
-from engine.wire.address import is_loopback
+from engine.format.hosts import Host, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,7 @@ FIELDS = {
     "brokerIP1": "broker_ip1",
     "listenPort": "listen_port",
     "autoCreateTopicEnable": "auto_create_topic",
+    "maxAutoCreatedTopics": "max_auto_created_topics",
     "autoCreateSubscriptionGroup": "auto_create_group",
     "defaultTopicQueueNums": "default_topic_queue_nums",
     "longPollingEnable": "long_polling",
@@ -44,6 +45,9 @@ FIELDS = {
     "aclEnable": "acl_enable",
     "rocketmqHome": "rocketmq_home",
     "rocketmq.acl.plain.file": "acl_file",
+    "aclStrict": "acl_strict",
+    "namesAllow": "names_allow",
+    "adminAllow": "admin_allow",
     "namesrvAddr": "name_servers",
     "registerNameServerPeriod": "register_period_ms",
     "registerBrokerTimeoutMills": "register_timeout_ms",
@@ -57,6 +61,11 @@ FIELDS = {
     "pullThreadPoolQueueCapacity": "held_pulls",
     "serverChannelMaxIdleTimeSeconds": "idle_s",
     "com.rocketmq.remoting.frameMaxLength": "frame_limit",
+    "maxGroupsPerClient": "groups_per_client",
+    "maxSubscriptionsPerHeartbeat": "subscriptions_per_heartbeat",
+    "maxFiltersPerGroup": "filters_per_group",
+    "maxConsumerFilters": "consumer_filters",
+    "maxTopicsPerRegistration": "topics_per_registration",
 }
 """Keys of a broker's properties file, and the fields that they set."""
 
@@ -77,11 +86,15 @@ class BrokerSettings:
         input_limit: bytes of frames that aren't whole yet, of all clients of a port; beyond, the slowest is cut off.
         output_limit: bytes that wait for a client that doesn't read; beyond, it is disconnected.
         held_pulls: pulls that may wait at a time.
+        max_auto_created_topics: that sends create; one more is refused. Ours: Apache has no limit.
         connections: that may be open at a time.
         store_reply: whether replies to requests are stored, too.
         filter_data_ms: how long the SQL filters of a group are kept that has gone.
         config_file: the properties file that the settings are from; None without one.
         acl_enable, acl_file, rocketmq_home: Apache's plain ACL, see `acl_paths`.
+        acl_strict: accounts need rights where Apache asks for none (`engine.broker.acl.strict`).
+        names_allow: addresses that may write to the name service, though they sign nothing.
+        admin_allow: addresses besides this machine's that may change settings and delete files.
         name_servers: `host:port;host:port` to register with, "" for none.
         register_period_ms: 10 to 60 s. `register_timeout_ms`: of one registration.
         force_register: in each period, whether anything has changed or not.
@@ -92,6 +105,9 @@ class BrokerSettings:
         fast_failure: sends that have waited for too long are refused.
         send_queue: sends that may wait for the disk at a time; more are refused.
         send_wait_ms: how long they may.
+        groups_per_client, subscriptions_per_heartbeat: beyond, a heartbeat is refused.
+        filters_per_group: SQL filters; beyond, a heartbeat is refused. consumer_filters: that are kept, of all groups.
+        topics_per_registration: of a broker at our name server; beyond, the registration is refused.
     """
 
     broker_name: str = "broker-a"
@@ -103,6 +119,7 @@ class BrokerSettings:
     name_service_port: int | None = 9876
     metrics_port: int | None = None
     auto_create_topic: bool = True
+    max_auto_created_topics: int = 10_000
     auto_create_group: bool = True
     default_topic_queue_nums: int = 8
     long_polling: bool = True
@@ -126,6 +143,9 @@ class BrokerSettings:
     acl_enable: bool = False
     acl_file: str = "conf/plain_acl.yml"
     rocketmq_home: str = ""
+    acl_strict: bool = True
+    names_allow: AllowList = field(default_factory=AllowList)
+    admin_allow: AllowList = field(default_factory=AllowList)
     name_servers: str = ""
     register_period_ms: int = 30_000
     register_timeout_ms: int = 6000
@@ -138,6 +158,11 @@ class BrokerSettings:
     fast_failure: bool = True
     send_queue: int = 10_000
     send_wait_ms: int = 200
+    groups_per_client: int = 5000
+    subscriptions_per_heartbeat: int = 10_000
+    filters_per_group: int = 1000
+    consumer_filters: int = 10_000
+    topics_per_registration: int = 100_000
 
     @classmethod
     def of(cls, other: Mapping[str, str], **changes: Any) -> BrokerSettings:
@@ -179,9 +204,21 @@ class BrokerSettings:
         return os.path.join(home, self.acl_file), os.path.join(home, "conf", "acl")
 
     @property
-    def is_open_to_all(self) -> bool:
-        """Whether others than this machine can reach us, and nothing tells who may."""
-        return not is_loopback(self.listen_host) and not self.acl_enable and self.tls.mode is not TlsMode.ENFORCING
+    def is_guarded(self) -> bool:
+        """Whether an ACL or enforced TLS says that not everybody is to get in."""
+        return self.acl_enable or self.tls.mode is TlsMode.ENFORCING
+
+    @property
+    def open_to_all(self) -> str | None:
+        """What clients of other machines may do that nobody has allowed them; None: nothing."""
+        if is_loopback(self.listen_host):
+            return None
+        enforced = self.tls.mode is TlsMode.ENFORCING
+        if self.acl_enable:
+            return None if enforced else "without enforced TLS: messages can be read on their way"
+        if enforced and self.tls.demands_certificates:
+            return None
+        return "without ACL or client certificates: any client may read and write"
 
     def store_host(self, port: int) -> Host:
         """The storeHost of messages. Raises InvalidArgument: brokerIP1 is no address."""
@@ -191,6 +228,7 @@ class BrokerSettings:
             raise InvalidArgument(f"brokerIP1 = {self.broker_ip1}: not an IP address") from None
 
 
+_BOOLEANS = ("true", "false")
 KEYS = frozenset(FIELDS) | tls.KEYS | ha.KEYS
 """The keys of a broker's properties file that `BrokerSettings.of` knows."""
 
@@ -203,10 +241,16 @@ def demand_readable(changes: Mapping[str, str]) -> None:
 
 
 def _value(key: str, text: str, kind: type) -> Any:
-    """Raises ValueError: Apache can't read it. InvalidArgument: of a key that a broker takes from its JVM alone."""
+    """Raises ValueError: Apache can't read it. InvalidArgument: of a key that Apache reads from no file."""
     if key in all_keys():
         return read_value(all_keys()[key][0].kind, text)
     text = text.strip()
     if kind is int:
         return demand(key, ValueKind.INT, text)
+    if kind is AllowList:
+        return parse_allow_list(key, text)
+    if kind is bool:
+        if text.lower() not in _BOOLEANS:  # a guess at what opens or closes a door is nobody's wish
+            raise InvalidArgument(f"{key} = {shown(text)} is neither true nor false")
+        return text.lower() == "true"
     return text

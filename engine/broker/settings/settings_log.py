@@ -6,7 +6,8 @@ import dataclasses
 import logging
 
 from engine.broker.settings.broker_settings import KEYS
-from engine.broker_conf.keys import all_keys
+from engine.broker_conf.all_keys import all_keys
+from engine.broker_conf.replication import KEYS as REPLICATION
 from engine.broker_conf.report import Judgement, read_conf
 from engine.config import StoreConfig, apache_key
 from engine.files.disk import Disk
@@ -31,4 +32,6 @@ def tell_settings(file: str, log: logging.Logger) -> None:
     if unused:
         log.warning("ignored settings", extra={"file": file, "why": ", ".join(sorted(unused))})
     for danger in report.dangers:
+        if danger.note or not REPLICATION.isdisjoint(danger.keys):
+            continue  # the daemon knows its options, too, and tells of its replication port by itself
         log.warning("dangerous setting", extra={"file": file, "why": danger.what, "hint": danger.hint})

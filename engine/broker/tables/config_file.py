@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from engine.broker.requests.answers import Answer
-from engine.errors import CannotRepair, RStoreError
+from engine.broker.tables.unwritten import Unwritten
+from engine.errors import CannotRepair, RStoreError, Shortage
 from engine.format import fastjson
 from engine.inspect.store.config_files import BACKUP, ConfigFileState, read_text
 from engine.inspect.store.config_shapes import TABLES
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from engine.broker.tables.config_history import ConfigHistory
     from engine.files.disk import Disk
@@ -32,12 +33,23 @@ Entry = TypeVar("Entry")
 
 
 class ConfigFile:
-    """One table's file, and the one before it (`.bak`). `history`: where its states are kept, too."""
+    """One table's file, and the one before it (`.bak`).
 
-    def __init__(self, disk: Disk, root: str, name: str, history: ConfigHistory | None = None) -> None:
+    `history`: where its states are kept, too; `unwritten`: is told where it can't be written for a lack of something.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: str,
+        name: str,
+        history: ConfigHistory | None = None,
+        unwritten: Unwritten | None = None,
+    ) -> None:
         self._disk = disk
         self._name = name
         self._history = history
+        self._unwritten = unwritten or Unwritten(disk)
         self._lock = threading.Lock()
         self._newest = 0
         self._directory = os.path.join(root, "config")
@@ -70,20 +82,25 @@ class ConfigFile:
         with self._lock:
             if number is not None and number < self._newest:
                 return
-            self._disk.mkdirs(self._directory)
-            if self._disk.exists(self.path):
-                self._disk.write_file_atomically(self.path + ".bak", self._disk.read_file(self.path))
-            self._disk.write_file_atomically(self.path, text)
+            try:
+                self._disk.mkdirs(self._directory)
+                if self._disk.exists(self.path):
+                    self._disk.write_file_atomically(self.path + ".bak", self._disk.read_file(self.path))
+                self._disk.write_file_atomically(self.path, text)
+            except Shortage as error:
+                self._unwritten.failed(self.path, error, len(text))
+                raise
+            self._unwritten.written(self.path)
             self._newest = self._newest if number is None else number
         if self._history is not None:
             self._history.note(self._name, text)
 
 
 class Changes(NamedTuple):
-    """A state of a kept table that is to be written. `number`: which, counted from 1."""
+    """A state of a kept table that is to be written. `number`: which, from 1 on; `table`: gives it, in any thread."""
 
     number: int
-    table: dict[str, Any]
+    table: Callable[[], dict[str, Any]]
 
 
 class KeptTable(ABC):
@@ -102,20 +119,25 @@ class KeptTable(ABC):
     def to_json(self) -> dict[str, Any]:
         """What the file says."""
 
+    def _state(self) -> Callable[[], dict[str, Any]]:
+        """What gives the file's content as it is now, in any thread: a large table makes its text beside the loop."""
+        table = self.to_json()
+        return lambda: table
+
     def changes(self) -> Changes | None:
         """What is to be written, None when the file has all of it."""
         if not self._changed and self._written == self._given:
             return None
         self._changed = False
         self._given += 1
-        return Changes(self._given, self.to_json())
+        return Changes(self._given, self._state())
 
     def write(self, changes: Changes) -> None:
         """Write what `changes` gave, durably, unless a newer state is written; in any thread.
 
         Raises DiskFull, StorageError: it is still to be written.
         """
-        self._file.save(changes.table, changes.number)
+        self._file.save(changes.table(), changes.number)
         self._written = max(self._written, changes.number)
 
     def finish(self) -> None:
@@ -152,9 +174,10 @@ class NotYet(Exception):
 class VersionedTable(ABC, Generic[Entry]):
     """Entries by name. For the loop's thread alone.
 
-    An entry comes in three ways: `_put` (durable when it returns, or not there at all), `_put_soon` (there at once, and
-    written soon) and `_demand` (there when it is durable; until then requests that need it wait). `changed` is called
-    when entries have come, changed or gone.
+    An entry comes in three ways: `_put` (changed or gone when that is durable, which somebody is told), `_put_soon`
+    (there at once, and written soon) and `_demand` (there when it is durable; until then requests that need it wait).
+    What comes while the file is written is in its next state, all of it at once. `changed` is called when entries have
+    come, changed or gone.
     """
 
     def __init__(self, file: ConfigFile, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
@@ -163,16 +186,29 @@ class VersionedTable(ABC, Generic[Entry]):
         self._now_ms = now_ms
         self._table: dict[str, Entry] = {}
         self._demanded: dict[str, Entry] = {}
-        self._on_its_way: dict[str, Entry] = {}
+        self._changes: dict[str, Entry | None] = {}
         self._waiting: list[Callable[[RStoreError | None], None]] = []
+        self._instead: tuple[DataVersion, dict[str, Entry]] | None = None
         self._unwritten = False
         self._writing = False
+        self._number = 0
         self.version = DataVersion(now_ms())
         self.changed: Callable[[], None] = lambda: None
 
     @abstractmethod
     def _as_json(self, table: Mapping[str, Entry]) -> dict[str, Any]:
         """What the file says of these entries, without the version. In any thread."""
+
+    def _beside(self, table: Mapping[str, Entry]) -> dict[str, Any]:
+        """What the file says beside them, which nobody else is told. In any thread."""
+        del table
+        return {}
+
+    def _not_kept(self, names: Iterable[str]) -> None:
+        """Entries that were demanded could not be written, and are not there."""
+
+    def _content(self, version: dict[str, int], table: Mapping[str, Entry]) -> dict[str, Any]:
+        return {"dataVersion": version, **self._as_json(table), **self._beside(table)}
 
     def to_json(self) -> dict[str, Any]:
         """What the file says, and other brokers are told."""
@@ -200,42 +236,28 @@ class VersionedTable(ABC, Generic[Entry]):
             raise CannotRepair(f"{at}: {error}", path=self._file.path) from None
         return version, table
 
-    def _take(self, content: dict[str, Any], name: str, of_json: Callable[[str, Any], Entry]) -> None:
+    async def _take(self, content: dict[str, Any], name: str, of_json: Callable[[str, Any], Entry]) -> None:
         """A master's table instead of ours, with its version; nothing when that is ours. Durable when this returns.
 
         Raises:
             CannotRepair: it is none. DiskFull, StorageError.
         """
-        version, table = self._parsed(content, name, of_json)
+        version, table = await self._loop.run_in_executor(None, self._parsed, content, name, of_json)
         if version is None or version == self.version:
             return
-        self._file.save({"dataVersion": version.to_json(), **self._as_json(table)})
-        self._table.clear()
-        self._table.update(table)
-        self.version, self._unwritten = version, False
-        self.changed()
+        taken: asyncio.Future[RStoreError | None] = self._loop.create_future()
+        self._instead = (version, table)
+        self.when_kept(lambda failure: None if taken.done() else taken.set_result(failure))
+        failure = await taken
+        if failure is not None:
+            raise failure
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
-    def _put(self, name: str, entry: Entry | None) -> None:
-        """Make or change an entry, or (None) forget it; durable when this returns.
-
-        Raises:
-            DiskFull, StorageError: it could not be written, and nothing has changed.
-        """
-        table = {**self._table, **self._on_its_way}
-        if entry is None:
-            table.pop(name, None)
-        else:
-            table[name] = entry
-        self.version.next(self._now_ms())
-        self._file.save({"dataVersion": self.version.to_json(), **self._as_json(table)}, self.version.counter)
-        if entry is None:
-            self._table.pop(name, None)
-        else:
-            self._table[name] = entry
-        self._unwritten = False
-        self.changed()
+    def _put(self, name: str, entry: Entry | None, done: Callable[[RStoreError | None], None]) -> None:
+        """Make or change an entry, or (None) forget it, as soon as that is durable; `done` as of `when_kept`."""
+        self._changes[name] = entry
+        self.when_kept(done)
 
     def _put_soon(self, name: str, entry: Entry) -> None:
         """Make an entry; it is in the file soon: what can be made again need not be waited for."""
@@ -262,7 +284,7 @@ class VersionedTable(ABC, Generic[Entry]):
         """Write what isn't yet, before the end. Raises DiskFull, StorageError."""
         if self._unwritten or self._writing:
             self.version.next(self._now_ms())
-            self._file.save(self.to_json(), self.version.counter)
+            self._file.save(self._content(self.version.to_json(), self._table), self._number + 1)
             self._unwritten = False
 
     # --- writing beside the loop ------------------------------------------------------------------------------------
@@ -273,37 +295,64 @@ class VersionedTable(ABC, Generic[Entry]):
             self._loop.call_soon(self._begin)  # all that comes with the same bytes of a client is one write
 
     def _begin(self) -> None:
-        self._on_its_way, self._demanded = self._demanded, {}
+        coming, self._demanded = self._demanded, {}
+        changes, self._changes = self._changes, {}
         waiting, self._waiting = self._waiting, []
         unwritten, self._unwritten = self._unwritten, False
-        self.version.next(self._now_ms())
-        version, number = self.version.to_json(), self.version.counter
-        if unwritten:
-            self.changed()
-        table = {**self._table, **self._on_its_way}
+        instead, self._instead = self._instead, None
+        if instead is None:
+            self.version.next(self._now_ms())
+            if unwritten:
+                self.changed()
+        self._number += 1
+        number = self._number
+        version = (self.version if instead is None else instead[0]).to_json()
+        before = self._table if instead is None else dict(self._table)
+        table = _changed({**(self._table if instead is None else instead[1]), **coming}, changes)
 
         def write() -> RStoreError | None:
             try:
-                self._file.save({"dataVersion": version, **self._as_json(table)}, number)
+                self._file.save(self._content(version, table), number)
             except RStoreError as error:
                 return error
             return None
 
         def written(future: asyncio.Future[RStoreError | None]) -> None:
             self._writing = False
-            coming, self._on_its_way = self._on_its_way, {}
             error = future.result()
             if error is None:
+                if instead is not None:
+                    self._replace(before, instead)
                 for name, entry in coming.items():
                     self._table.setdefault(name, entry)
-                if coming:  # who has looked while they were written has seen that version without them
+                _changed(self._table, changes)
+                if coming or changes:  # who has looked meanwhile has seen that version without them
                     self.version.next(self._now_ms())
                     self.changed()
             else:
                 self._unwritten |= unwritten
+                self._not_kept(coming)
             for done in waiting:
                 done(error)
             if self._waiting or (self._unwritten and error is None):
                 self._write()
 
         self._loop.run_in_executor(None, write).add_done_callback(written)
+
+    def _replace(self, before: Mapping[str, Entry], instead: tuple[DataVersion, dict[str, Entry]]) -> None:
+        """A master's table is ours now, with what was made while it was written."""
+        made = {name: entry for name, entry in self._table.items() if before.get(name) is not entry}
+        self.version, table = instead
+        self._table.clear()
+        self._table.update(table | made)
+        self.changed()
+
+
+def _changed(table: dict[str, Entry], changes: Mapping[str, Entry | None]) -> dict[str, Entry]:
+    """The same table, changed."""
+    for name, entry in changes.items():
+        if entry is None:
+            table.pop(name, None)
+        else:
+            table[name] = entry
+    return table

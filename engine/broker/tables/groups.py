@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.requests import fields
+from engine.broker.requests.answers import Answer
 from engine.broker.tables.config_file import VersionedTable
+from engine.format.topic_rules import refused_group
+from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
 
     from engine.broker.tables.config_file import ConfigFile
+    from engine.errors import RStoreError
 
 _OWN = (
     "TOOLS_CONSUMER",
@@ -85,28 +89,43 @@ class GroupTable(VersionedTable[GroupConfig]):
         """What subscriptionGroup.json says, over the predefined ones. Raises CannotRepair, StorageError."""
         self.groups.update(self._read("subscriptionGroupTable", GroupConfig.of_json))
 
-    def take(self, table: dict[str, Any]) -> None:
+    async def take(self, table: dict[str, Any]) -> None:
         """A master's groups instead of ours. Raises CannotRepair, StorageError."""
-        self._take(table, "subscriptionGroupTable", GroupConfig.of_json)
+        await self._take(table, "subscriptionGroupTable", GroupConfig.of_json)
 
     def find(self, name: str) -> GroupConfig | None:
-        """The group, made where that is allowed. Source: #findSubscriptionGroupConfig."""
+        """The group, made where that is allowed. Source: #findSubscriptionGroupConfig.
+
+        Raises:
+            Answer: there is none, and a client of Apache's would not take the name.
+        """
         group = self.groups.get(name)
+        if group is None:
+            self.demand_name(name)
         if group is None and (self.auto_create or name.startswith(_ALWAYS)):
             group = GroupConfig(name)
             self._put_soon(name, group)
         return group
 
-    def put(self, group: GroupConfig) -> None:
-        """Make or change a group; durable when this returns. Raises DiskFull, StorageError: nothing has changed."""
-        self._put(group.name, group)
+    def demand_name(self, name: str) -> None:
+        """Raises Answer: a client of Apache's would refuse a group of this name, and we have none. It may become a
+        directory's name, and stands in logs and on terminals."""
+        wrong = None if name in self.groups else refused_group(name)
+        if wrong is not None:
+            raise Answer(ResponseCode.SYSTEM_ERROR, wrong)
 
-    def delete(self, name: str) -> bool:
-        """Forget a group; False when there was none. Raises DiskFull, StorageError: nothing has changed."""
-        if name not in self.groups:
-            return False
-        self._put(name, None)
-        return True
+    def put(self, group: GroupConfig, done: Callable[[RStoreError | None], None]) -> None:
+        """Make or change a group; `done` is called when that is durable, or with why nothing has changed.
+
+        Raises:
+            Answer: as `find`.
+        """
+        self.demand_name(group.name)
+        self._put(group.name, group, done)
+
+    def delete(self, name: str, done: Callable[[RStoreError | None], None]) -> None:
+        """Forget a group, if there is one; `done` as of `put`."""
+        self._put(name, None, done)
 
     def _as_json(self, table: Mapping[str, GroupConfig]) -> dict[str, Any]:
         """SubscriptionGroupWrapper; subscriptionGroup.json."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from engine.broker.net.connection import Connection
 
@@ -44,17 +46,21 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a group wants of a topic (SubscriptionData)."""
+    """What a group wants of a topic (SubscriptionData).
+
+    Attributes:
+        entry: the whole of it as JSON, not as objects: with ten thousands of them each search for garbage takes long.
+    """
 
     topic: str
     expression: str = "*"
     kind: str = "TAG"
     version: int = 0
-    entry: dict[str, Any] = field(default_factory=dict, compare=False)
+    entry: bytes = field(default=b"{}", compare=False)
 
     @classmethod
     def of_json(cls, entry: dict[str, Any]) -> Subscription:
-        """From a heartbeat. Raises Answer: a version that is no number."""
+        """From a heartbeat. Raises Answer: a version that is no number, a text that is none."""
         kind, version = entry.get("expressionType"), fields.whole(entry, "subVersion", 0)
         whole = {
             "classFilterMode": entry.get("classFilterMode") is True,
@@ -65,12 +71,16 @@ class Subscription:
             "tagsSet": _list(entry, "tagsSet"),
             "topic": entry.get("topic"),
         }
+        try:
+            text = orjson.dumps({name: value for name, value in whole.items() if value is not None})
+        except orjson.JSONEncodeError as error:  # what only fastjson reads: half a surrogate pair
+            raise Answer(ResponseCode.SYSTEM_ERROR, f"malformed subscription: {error}") from None
         return cls(
             str(entry.get("topic", "")),
             str(entry.get("subString") or "*"),
             str(whole["expressionType"]),
             version,
-            {name: value for name, value in whole.items() if value is not None},
+            text,
         )
 
 
@@ -123,17 +133,31 @@ class Members:
         self.producers: dict[str, dict[Connection, Client]] = {}
         self._producer_ids: dict[str, Connection] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
+        self._producer_of: dict[Connection, set[str]] = {}
+        self._consumer_of: dict[Connection, set[str]] = {}
+
+    def groups_with(self, connection: Connection, names: Iterable[str]) -> int:
+        """Of how many groups a client is a member, once it is one of these, too."""
+        there = self._producer_of.get(connection, set()) | self._consumer_of.get(connection, set())
+        return len(there.union(names))
 
     def heartbeat_producer(self, group: str, connection: Connection, client: Client) -> None:
         """A producer is there."""
         member = _seen(self.producers.setdefault(group, {}), connection, client)
         self._producer_ids[member.client_id] = connection  # no other: that would never be forgotten
+        self._producer_of.setdefault(connection, set()).add(group)
 
     def heartbeat_consumer(
-        self, group: str, connection: Connection, client: Client, entry: dict[str, Any], *, notify: bool
+        self,
+        group: str,
+        connection: Connection,
+        client: Client,
+        entry: dict[str, Any],
+        wanted: Mapping[str, Subscription],
+        *,
+        notify: bool,
     ) -> None:
-        """A consumer is there, and says what it wants. Raises Answer. Source: ConsumerManager#registerConsumer."""
-        wanted = {one.topic: one for one in map(Subscription.of_json, fields.objects(entry, "subscriptionDataSet"))}
+        """A consumer is there, and says what it wants, by topic. Source: ConsumerManager#registerConsumer."""
         known = self.consumers.setdefault(group, ConsumerGroup(group))
         known.consume_type = _one_of(_TYPES, entry.get("consumeType"))
         known.message_model = _one_of(_MODELS, entry.get("messageModel"))
@@ -142,6 +166,7 @@ class Members:
         if not changed and known.members[connection].client_id != client.client_id:
             del known.members[connection]
         _seen(known.members, connection, client)
+        self._consumer_of.setdefault(connection, set()).add(group)
         for topic, one in wanted.items():
             old = known.subscriptions.get(topic)
             if old is None:
@@ -162,18 +187,26 @@ class Members:
             self._drop_producer(producer_group, connection)
         known = self.consumers.get(consumer_group or "")
         if known is not None:
-            known.members.pop(connection, None)
-            if not known.members:
-                del self.consumers[known.name]
+            self._leave(known, connection)
             if notify:
                 self._tell(known)
 
     def closed(self, connection: Connection) -> None:
         """A connection has gone, and all that it was."""
-        for group in [group for group, members in self.producers.items() if connection in members]:
+        for _ in self.leaving(connection):
+            pass
+
+    def leaving(self, connection: Connection) -> Iterator[None]:
+        """The same, a group a step: a client may have been in thousands."""
+        for group in self._producer_of.pop(connection, ()):
             self._drop_producer(group, connection)
-        for group in [group for group, consumer in self.consumers.items() if connection in consumer.members]:
-            self._drop_consumer(group, connection)
+            yield
+        for group in self._consumer_of.pop(connection, ()):
+            known = self.consumers.get(group)
+            if known is not None and connection in known.members:
+                self._leave(known, connection)
+                self._tell(known)
+            yield
 
     def expire(self) -> list[Connection]:
         """Connections from which no heartbeat has come for too long; to be closed by the caller."""
@@ -191,6 +224,7 @@ class Members:
         return (group for group, consumer in self.consumers.items() if topic in consumer.subscriptions)
 
     def _drop_producer(self, group: str, connection: Connection) -> None:
+        _discard(self._producer_of, connection, group)
         members = self.producers.get(group, {})
         client = members.pop(connection, None)
         if client is not None and self._producer_ids.get(client.client_id) is connection:
@@ -198,9 +232,17 @@ class Members:
         if not members:
             self.producers.pop(group, None)
 
-    def _drop_consumer(self, group: str, connection: Connection) -> None:
-        known = self.consumers.get(group)
-        if known is not None and known.members.pop(connection, None) is not None:
-            if not known.members:
-                del self.consumers[group]
-            self._tell(known)
+    def _leave(self, known: ConsumerGroup, connection: Connection) -> None:
+        _discard(self._consumer_of, connection, known.name)
+        known.members.pop(connection, None)
+        if not known.members:
+            self.consumers.pop(known.name, None)
+
+
+def _discard(table: dict[Connection, set[str]], connection: Connection, group: str) -> None:
+    """A client isn't in that group any more."""
+    groups = table.get(connection)
+    if groups is not None:
+        groups.discard(group)
+        if not groups:
+            del table[connection]

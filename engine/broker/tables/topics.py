@@ -8,25 +8,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from engine.broker.requests.answers import Answer
 from engine.broker.tables.config_file import VersionedTable
 from engine.errors import InvalidArgument
 from engine.format import names
-from engine.format.topic_rules import FORBIDDEN, OFFSET_MOVED, SELF_TEST
+from engine.format.topic_rules import FORBIDDEN, OFFSET_MOVED, SELF_TEST, TBW102
+from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Container, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from engine.broker.settings.broker_settings import BrokerSettings
     from engine.broker.tables.config_file import ConfigFile
+    from engine.errors import RStoreError
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 READ_WRITE = PERM_READ | PERM_WRITE
-TBW102 = "TBW102"
 RETRY, DLQ = "%RETRY%", "%DLQ%"
 UNIT, UNIT_SUB = 1, 2
 """Bits of a topic's sys_flag: of a unit, subscribed to from units. Source: TopicSysFlag."""
 MULTI_TAG = "MULTI_TAG"
+CREATED = "topicsCreatedBySends"
+"""In topics.json, of ours alone: the topics that count for maxAutoCreatedTopics."""
 FILTER_TYPES = ("SINGLE_TAG", MULTI_TAG)
 _SYSTEM = "rmq_sys_"
 QUEUES_MAX = 1 << 16
@@ -100,6 +104,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         self.settings = settings
         self.topics = self._table
         self.was_kept = False
+        self._created: set[str] = set()
         queues = settings.default_topic_queue_nums
         own = [
             TopicConfig(SELF_TEST, 1, 1),
@@ -117,13 +122,17 @@ class TopicTable(VersionedTable[TopicConfig]):
 
     def load(self) -> None:
         """What topics.json says, over the predefined ones. Raises CannotRepair, StorageError."""
-        table = self._read("topicConfigTable", TopicConfig.of_json)
+        content = self._file.load()
+        version, table = self._parsed(content, "topicConfigTable", TopicConfig.of_json)
+        self.version = version or self.version
         self.was_kept = bool(table)
         self.topics.update(table)
+        created = content.get(CREATED)
+        self._created = {name for name in created if name in table} if isinstance(created, list) else set()
 
-    def take(self, table: dict[str, Any]) -> None:
+    async def take(self, table: dict[str, Any]) -> None:
         """A master's topics instead of ours. Raises CannotRepair, StorageError."""
-        self._take(table, "topicConfigTable", TopicConfig.of_json)
+        await self._take(table, "topicConfigTable", TopicConfig.of_json)
 
     def find(self, name: str) -> TopicConfig | None:
         """The topic, None when there is none."""
@@ -133,31 +142,35 @@ class TopicTable(VersionedTable[TopicConfig]):
         """Whether it is the broker's own. Source: TopicValidator#isSystemTopic."""
         return name in self.system or name.startswith(_SYSTEM)
 
-    def put(self, topic: TopicConfig) -> None:
-        """Make or change a topic; durable when this returns.
+    def put(self, topic: TopicConfig, done: Callable[[RStoreError | None], None]) -> None:
+        """Make or change a topic; `done` is called when that is durable, or with why nothing has changed.
 
         Raises:
-            InvalidArgument: numbers of queues that no topic can have. DiskFull, StorageError: nothing has changed.
+            InvalidArgument: numbers of queues that no topic can have.
         """
         if not (0 <= topic.read_queues <= QUEUES_MAX and 0 <= topic.write_queues <= QUEUES_MAX):
             raise InvalidArgument(
                 f"invalid number of queues: {topic.read_queues} to read, {topic.write_queues} to write",
                 hint=f"0 to {QUEUES_MAX}",
             )
-        self._put(topic.name, topic)
+        self._put(topic.name, topic, done)
 
-    def delete(self, name: str) -> bool:
-        """Forget a topic; False when there was none. Raises DiskFull, StorageError: nothing has changed."""
-        if name not in self.topics:
-            return False
-        self._put(name, None)
-        return True
+    def delete(self, name: str, done: Callable[[RStoreError | None], None]) -> None:
+        """Forget a topic, if there is one; `done` as of `put`."""
+
+        def gone(failure: RStoreError | None) -> None:
+            if failure is None:
+                self._created.discard(name)
+            done(failure)
+
+        self._put(name, None, gone)
 
     def for_send(self, name: str, default_topic: str, default_queues: int, *, unit: bool = False) -> TopicConfig | None:
         """The topic to send to, made where that is allowed. Source: #createTopicInSendMessageMethod.
 
         Raises:
             NotYet: it is being made. What is acknowledged must be found after a crash, so its topic is durable first.
+            Answer: as many as `maxAutoCreatedTopics` were made so. What there is already goes on.
         """
         topic = self.topics.get(name)
         if topic is not None:
@@ -176,6 +189,7 @@ class TopicTable(VersionedTable[TopicConfig]):
                 perm=model.perm & ~PERM_INHERIT,
                 sys_flag=kind,
             )
+            self._count(name)
             self._demand(name, made)
         return self.for_retry(name, 1, kind) if name.startswith(RETRY) else None
 
@@ -199,9 +213,29 @@ class TopicTable(VersionedTable[TopicConfig]):
         for topic in [topic for topic in self.topics.values() if topic.order != (topic.name in names)]:
             self._put_soon(topic.name, replace(topic, order=not topic.order))
 
+    def _count(self, name: str) -> None:
+        """A send makes a topic. Raises Answer: there are too many that sends have made."""
+        created, most = self._created, self.settings.max_auto_created_topics
+        if name in created:  # asked for again before it is there
+            return
+        if len(created) >= most:
+            remark = f"topic[{name}] is not created: sends have created as many as maxAutoCreatedTopics, {most}"
+            raise Answer(
+                ResponseCode.TOPIC_NOT_EXIST, f"{remark}; create it with mqadmin updateTopic, or delete others"
+            )
+        created.add(name)
+
+    def _not_kept(self, names: Iterable[str]) -> None:
+        self._created.difference_update(names)
+
     def _as_json(self, table: Mapping[str, TopicConfig]) -> dict[str, Any]:
         """TopicConfigSerializeWrapper; topics.json."""
         return {"topicConfigTable": {name: topic.to_json() for name, topic in table.items()}}
+
+    def _beside(self, table: Mapping[str, TopicConfig]) -> dict[str, Any]:
+        """Apache's broker passes over what it does not know, and leaves it out when it writes the file."""
+        created = sorted(name for name in list(self._created) if name in table)
+        return {CREATED: created} if created else {}
 
 
 def perm_text(perm: int) -> str:

@@ -6,17 +6,19 @@ that stand still though there is work. `tick` once a second.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.errors import DiskFull
+from engine.errors import DiskFull, OutOfDescriptors, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from engine.errors import RStoreError
     from engine.services.dispatch import DispatchFinding
     from engine.store import MessageStore
 
@@ -33,12 +35,20 @@ class HealthReason(NamedTuple):
 
 
 CODES = {
-    "disk-full": "a disk is nearly full, or has no space for the next segment: puts are refused; free space",
+    "disk-full": "a disk is nearly full, or has no space for the next segment (puts are refused) or for a file of "
+    "config/, which the message names; free space",
+    "descriptors": "no descriptor is left to open a file: puts are refused until there is one; allow more open files",
     "not-writeable": "the store refuses puts after a permanent failure: see the message, then restart",
     "dispatch-stuck": f"dispatch has not advanced for {STUCK_S:.0f} s: new messages are not in their queues",
     "diverged": "slave and master have diverged: replication has stopped; see the message",
     "flush-stuck": f"the flush has not advanced for {STUCK_S:.0f} s: new messages are not on disk",
 }
+
+
+def _code_of(error: RStoreError) -> str:
+    if isinstance(error, DiskFull):
+        return "disk-full"
+    return "descriptors" if isinstance(error, OutOfDescriptors) else "not-writeable"
 
 
 @dataclass(slots=True)
@@ -62,11 +72,16 @@ class Health:
     """
 
     def __init__(
-        self, store: MessageStore, log: logging.Logger, divergence: Callable[[], str | None] = lambda: None
+        self,
+        store: MessageStore,
+        log: logging.Logger,
+        divergence: Callable[[], str | None] = lambda: None,
+        unwritten: Callable[[], Iterable[RStoreError]] = tuple,
     ) -> None:
-        """`divergence`: a slave's, from its master."""
+        """`divergence`: a slave's, from its master. `unwritten`: why files of config/ can't be written."""
         self._store = store
         self._divergence = divergence
+        self._unwritten = unwritten
         self._log = log
         self._dispatch, self._flush = _Moves(), _Moves()
         thorough_s = store.config.flush_commit_log_thorough_interval / 1000
@@ -84,12 +99,20 @@ class Health:
         """Why it is unhealthy; empty: healthy. What the store reports counts at once, a standstill as of a tick."""
         diverged = self._divergence()
         parted = () if diverged is None else (HealthReason("diverged", diverged),)
-        return (*self._refusals(), *parted, *self._reasons)
+        tables = [HealthReason(_code_of(error), str(error)) for error in self._unwritten()]
+        return (*self._refusals(), *tables, *parted, *self._reasons)
 
     @property
     def lag_s(self) -> float:
         """The longest time of the last minute in which the loop served nobody, about."""
         return max(self._lags, default=0.0)
+
+    def look_at_disks(self) -> None:
+        """See how full they are now, not as of the clean service's last look: puts are refused at once. Any thread."""
+        store = self._store
+        if store.clean.running:
+            with contextlib.suppress(StorageError):  # its own next look tells of it
+                store.clean.look()
 
     def tick(self) -> None:
         """Look, and tell the log what is new."""
@@ -113,14 +136,15 @@ class Health:
 
     def _refusals(self) -> list[HealthReason]:
         flags = self._store.flags
-        refused, _ = flags.refusal
+        refused, why = flags.refusal
         if not refused:
             out = self._store.out_of_space
-            return [] if out is None else [HealthReason("disk-full", str(out))]
-        return [
-            HealthReason("disk-full" if isinstance(error, DiskFull) else "not-writeable", str(error))
-            for error in flags.errors
-        ] or [HealthReason("not-writeable", "puts are refused")]
+            return [] if out is None else [HealthReason(_code_of(out), str(out))]
+        # What is known now may be less: a flag is cleared by other threads.
+        errors = flags.errors or (() if why is None else (why,))
+        return [HealthReason(_code_of(error), str(error)) for error in errors] or [
+            HealthReason("not-writeable", "puts are refused")
+        ]
 
     def _tell(self) -> None:
         """What the engine has to say, as lines of the log: it keeps its state, and writes nothing itself."""

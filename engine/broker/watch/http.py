@@ -8,6 +8,7 @@ store's directory, where only the store's owner may:
 | `GET /status` | what the daemon is like now (engine.broker.watch.live), and its health |
 | `POST /flush` | when log, queues, checkpoint and tables are durable: up to where |
 | `GET /in-use` | from where on the log's files are needed: what a plan of retention has to leave |
+| `GET /where` | the broker's address, and the name servers where clients find it |
 | `POST /expire` | `{"before": offset}`: the log files before it are deleted, and what follows them |
 
 What goes wrong is answered with 500 and the error's fields.
@@ -30,7 +31,7 @@ from engine.format import names
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from aiohttp.typedefs import Handler
 
@@ -54,9 +55,18 @@ class Operations:
     Args:
         live, health: what is told.
         tables: that are written with a flush.
+        name_servers: where clients find the broker, `host:port` each.
     """
 
-    def __init__(self, live: Live, health: Health, tables: list[KeptTable], log: logging.Logger) -> None:
+    def __init__(
+        self,
+        live: Live,
+        health: Health,
+        tables: list[KeptTable],
+        log: logging.Logger,
+        name_servers: Sequence[str] = (),
+    ) -> None:
+        self._name_servers = list(name_servers)
         self._live = live
         self._health = health
         self._tables = tables
@@ -71,6 +81,7 @@ class Operations:
             web.get("/status", self._status),
             web.post("/flush", self._flush),
             web.get("/in-use", self._in_use),
+            web.get("/where", self._where),
             web.post("/expire", self._expire),
         ]
         runner = await self._runner(control)
@@ -127,6 +138,7 @@ class Operations:
         return web.Response(body=text, headers={"Content-Type": kind})
 
     async def _healthy(self, _: web.Request) -> web.Response:
+        await self._in_thread(self._health.look_at_disks)
         reasons = self._reasons()
         return _json({"healthy": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
@@ -140,11 +152,15 @@ class Operations:
 
     async def _status(self, _: web.Request) -> web.Response:
         await self._live.refresh()
+        await self._in_thread(self._health.look_at_disks)
         reasons = self._reasons()
         return _json({**self._live.look(), "health": {"healthy": not reasons, "reasons": reasons}})
 
     async def _in_use(self, _: web.Request) -> web.Response:
         return _json({"inUse": self._live.watched.store.clean.in_use})
+
+    async def _where(self, _: web.Request) -> web.Response:
+        return _json({"broker": self._live.watched.address, "nameServers": self._name_servers})
 
     async def _flush(self, _: web.Request) -> web.Response:
         store = self._live.watched.store

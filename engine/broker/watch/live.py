@@ -18,7 +18,7 @@ from engine.errors import StorageError
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from engine.broker.ha.role import Role
     from engine.broker.handlers.pull import PullHandler
@@ -29,12 +29,9 @@ if TYPE_CHECKING:
     from engine.broker.tables.members import Members
     from engine.broker.tables.offsets import ConsumerOffsets
     from engine.broker.tables.topics import TopicTable
+    from engine.broker.turns import Turns
     from engine.broker.watch.stats import Stats, StatsRate
     from engine.store import MessageStore
-
-
-_AT_ONCE = 50
-"""Groups in topics that are looked at before others have their turn: well below a millisecond."""
 
 
 class Lag(NamedTuple):
@@ -53,6 +50,7 @@ class Watched:
     Attributes:
         pulls: that wait.
         boards: of all listeners.
+        turns: of the loop.
         address: `ip:port` that clients get.
         started_ms: when the daemon has started, ms since 1970; `now_ms`: the clock.
     """
@@ -68,6 +66,7 @@ class Watched:
     transactions: Transactions
     pulls: PullHandler
     boards: Sequence[Switchboard]
+    turns: Turns
     address: str
     started_ms: int
     now_ms: Callable[[], int]
@@ -86,31 +85,67 @@ class Live:
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
         self.lags: list[Lag] = []
+        self._refreshing: asyncio.Task[None] | None = None
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Bring `lags` up to date: of all groups that have offsets. Others are served meanwhile.
+        """Bring `lags` up to date: of all groups that have offsets. Others are served meanwhile, and who asks while
+        somebody else does has the same answer.
 
         Queues of a group without an offset count from their first message.
         """
-        watched = self.watched
-        store, offsets, members = watched.store, watched.offsets, watched.members.consumers
-        lags = []
-        for number, (topic, group) in enumerate(offsets.pairs(), 1):
-            if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)
-            if group == GROUP:
-                continue
-            done = offsets.of(group, topic)
-            config = watched.topics.find(topic)
-            messages = 0
-            for queue_id in {*done, *range(0 if config is None else config.read_queues)}:
-                start = max(done.get(queue_id, 0), store.min_offset(topic, queue_id), 0)
-                messages += max(store.max_offset(topic, queue_id) - start, 0)
-            there = members.get(group)
-            lags.append(Lag(group, topic, messages, 0 if there is None else len(there.members)))
+        if self._refreshing is None:
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+            self._refreshing.add_done_callback(self._refreshed)
+        await asyncio.shield(self._refreshing)
+
+    def _refreshed(self, _: asyncio.Task[None]) -> None:
+        self._refreshing = None
+
+    async def _refresh(self) -> None:
+        lags: list[Lag] = []
+        async for lag in self.watched.turns.walk(self._lags(), "lags of groups"):
+            if lag is not None:
+                lags.append(lag)
         self.lags = lags
+
+    def _lags(self) -> Iterator[Lag | None]:
+        """Of each group in each topic; None: a step on the way there.
+
+        What a topic's queues hold is counted once; of each group only the queues are looked at in which it has offsets.
+        """
+        watched = self.watched
+        members, offsets = watched.members.consumers, watched.offsets
+        queues_of: dict[str, list[int]] = {}
+        for topic, queue_id in watched.store.queues.names():
+            queues_of.setdefault(topic, []).append(queue_id)
+            yield None
+        for topic in offsets.topics():
+            config = watched.topics.find(topic)
+            read = 0 if config is None else config.read_queues
+            held: dict[int, tuple[int, int]] = {}
+            for queue_id in queues_of.get(topic, ()):
+                held[queue_id] = self._extent(topic, queue_id)
+                yield None
+            total = sum(high - low for queue_id, (low, high) in held.items() if queue_id < read)
+            for group in offsets.groups_of(topic):
+                if group == GROUP:
+                    continue
+                messages = total
+                for queue_id, done in offsets.of(group, topic).items():
+                    low, high = held.get(queue_id, (0, 0))
+                    messages -= high - low if queue_id < read else 0
+                    messages += max(high - max(done, low), 0)
+                    yield None
+                there = members.get(group)
+                yield Lag(group, topic, messages, 0 if there is None else len(there.members))
+
+    def _extent(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first queue offset, and the next one."""
+        store = self.watched.store
+        low = max(store.min_offset(topic, queue_id), 0)
+        return low, max(store.max_offset(topic, queue_id), low)
 
     def gets(self) -> dict[str, TopicCounter]:
         """What was handed out, by topic."""

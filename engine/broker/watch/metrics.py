@@ -1,14 +1,14 @@
 """Prometheus metrics: what there is, by name, and how each is read when it is scraped. `SERVE.md` has the table.
 
-The hot path adds integers, as it does without us; everything else is looked up at a scrape, in pieces, and written
-beside the loop. Labels are bounded: of topics and groups the LABELS with the most messages have their own, the others
-are `(others)` together.
+The hot path adds integers, as it does without us; everything else is looked up at a scrape, in turns of the loop, and
+put together beside it. Labels are bounded: of topics and groups the LABELS with the most messages have their own, the
+others are `(others)` together.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,33 +35,41 @@ Samples = Iterable[tuple[Sequence[str], float]]
 
 
 class Declared(NamedTuple):
-    """A metric: its name, kind (counter, gauge, histogram), labels, meaning, and where its values come from."""
+    """A metric: its name, kind (counter, gauge, histogram), labels, meaning, and where its values come from.
+
+    `many`: values of the same labels are added up, and those beyond the LABELS highest are one.
+    """
 
     name: str
     kind: str
     labels: tuple[str, ...]
     means: str
     read: Callable[[Live], Samples]
+    many: bool = False
 
 
 def _one(read: Callable[[Live], float]) -> Callable[[Live], Samples]:
     return lambda live: [((), read(live))]
 
 
-def _most(rows: Iterable[tuple[tuple[str, ...], float]]) -> Samples:
+def _most(rows: Samples) -> Samples:
     """Those with the highest values by their own names, and the sum of the rest."""
-    samples = sorted(rows, key=lambda row: -row[1])
-    yield from samples[:LABELS]
-    if len(samples) > LABELS:
-        yield (OTHERS,) * len(samples[0][0]), sum(value for _, value in samples[LABELS:])
+    values: dict[Sequence[str], float] = {}
+    for labels, value in rows:
+        values[labels] = values.get(labels, 0) + value
+    if len(values) <= LABELS:
+        return list(values.items())
+    highest = heapq.nlargest(LABELS, values.items(), key=lambda row: row[1])
+    rest = sum(values.values()) - sum(value for _, value in highest)
+    return [*highest, ((OTHERS,) * len(highest[0][0]), rest)]
 
 
 def _puts(number: str) -> Callable[[Live], Samples]:
-    return lambda live: _most(((topic,), getattr(c, number)) for topic, c in live.watched.stats.topics.items())
+    return lambda live: (((topic,), getattr(c, number)) for topic, c in list(live.watched.stats.topics.items()))
 
 
 def _gets(number: str) -> Callable[[Live], Samples]:
-    return lambda live: _most(((topic,), getattr(c, number)) for topic, c in live.gets().items())
+    return lambda live: (((topic,), getattr(c, number)) for (_, topic), c in list(live.watched.stats.groups.items()))
 
 
 def _answers(live: Live) -> Samples:
@@ -94,12 +102,14 @@ def _states(live: Live) -> Samples:
 
 
 METRICS: tuple[Declared, ...] = (
-    Declared("rstore_put_messages", "counter", ("topic",), "Messages put by clients.", _puts("messages")),
-    Declared("rstore_put_bytes", "counter", ("topic",), "Bytes of the log that clients' messages take.", _puts("size")),
-    Declared("rstore_get_messages", "counter", ("topic",), "Messages sent to consumers.", _gets("messages")),
-    Declared("rstore_get_bytes", "counter", ("topic",), "Bytes of the messages sent to consumers.", _gets("size")),
+    Declared("rstore_put_messages", "counter", ("topic",), "Messages put by clients.", _puts("messages"), many=True),
+    Declared("rstore_put_bytes", "counter", ("topic",), "Bytes of the log that clients' messages take.", _puts("size"),
+             many=True),
+    Declared("rstore_get_messages", "counter", ("topic",), "Messages sent to consumers.", _gets("messages"), many=True),
+    Declared("rstore_get_bytes", "counter", ("topic",), "Bytes of the messages sent to consumers.", _gets("size"),
+             many=True),
     Declared("rstore_sent_back", "counter", ("group", "topic"), "Messages that a group sent back for retry.",
-             lambda live: _most((key, c.messages) for key, c in live.watched.stats.backs.items())),
+             lambda live: ((key, c.messages) for key, c in list(live.watched.stats.backs.items())), many=True),
     Declared("rstore_put_failures", "counter", (), "Failed puts.",
              _one(lambda live: live.watched.stats.totals().put_failed)),
     Declared("rstore_gets_missed", "counter", (), "Gets that returned no message.",
@@ -134,6 +144,9 @@ METRICS: tuple[Declared, ...] = (
              _one(lambda live: live.watched.store.dispatch_lag)),
     Declared("rstore_slave_behind_bytes", "gauge", ("slave",), "Lag in bytes of a slave of this master.",
              lambda live: [((one.address,), one.lag) for one in live.watched.role.slaves]),
+    Declared("rstore_slave_connections_rejected", "counter", ("reason",),
+             "Connections of slaves that were rejected, or closed for a fault, by reason.",
+             lambda live: [((reason,), count) for reason, count in live.watched.role.rejections.items()]),
     Declared("rstore_replication_behind_bytes", "gauge", (), "On a slave: its lag in bytes at the last query.",
              _slave_lag),
     Declared("rstore_replication_state", "gauge", ("state",), "On a slave: 1 for the current state of replication.",
@@ -151,7 +164,7 @@ METRICS: tuple[Declared, ...] = (
              lambda live: [((kind,), getattr(live.watched.store.clean.status, f"{kind}_files"))
                            for kind in ("log", "queue", "index")]),
     Declared("rstore_consumer_lag", "gauge", ("group", "topic"), "Lag of a group in messages.",
-             lambda live: _most(((lag.group, lag.topic), lag.messages) for lag in live.lags)),
+             lambda live: (((lag.group, lag.topic), lag.messages) for lag in live.lags), many=True),
     Declared("rstore_schedule_waiting", "gauge", ("level",), "Delayed messages that wait for their delivery time.",
              lambda live: [((str(one.level),), one.messages) for one in live.watched.schedule.backlog()]),
     Declared("rstore_schedule_late_seconds", "gauge", ("level",), "Delay of the next overdue delayed message.",
@@ -168,6 +181,9 @@ METRICS: tuple[Declared, ...] = (
              _one(lambda live: live.watched.flow.slow_puts)),
     Declared("rstore_loop_lag_seconds", "gauge", (), "Longest time without serving anybody in the last minute.",
              lambda live: ()),
+    Declared("rstore_loop_held_seconds", "counter", ("handler",),
+             "Time for which handlers of requests and timers held the loop, each time longer than 20 ms.",
+             lambda live: [((name,), held.seconds) for name, held in live.watched.turns.held.items()]),
     Declared("rstore_process_maps", "gauge", (), "Memory maps of the process.", _maps),
 )  # fmt: skip
 """Every metric of ours. A counter is exposed with `_total` after its name; process_… are prometheus_client's own."""
@@ -182,17 +198,22 @@ class Gathered(NamedTuple):
 
 
 async def gather(live: Live, health: Health) -> Gathered:
-    """Read all of it, in the loop's thread, in small pieces."""
+    """Read all of it, in turns of the loop."""
     await live.refresh()
     samples = []
     for declared in METRICS:
-        rows: Samples = [((), health.lag_s)] if declared.name == "rstore_loop_lag_seconds" else ()
+        rows: list[tuple[Sequence[str], float]] = []
         with contextlib.suppress(RStoreError):  # a queue's file that can't be read, say: the others are told
-            rows = rows or list(declared.read(live))
-        samples.append((declared, list(rows)))
-        await asyncio.sleep(0)
+            rows = [row async for row in live.watched.turns.walk(_read(declared, live, health), "metrics")]
+        samples.append((declared, rows))
     times = live.watched.stats.put_times
     return Gathered(samples, list(times.by_bits), times.took_ns)
+
+
+def _read(declared: Declared, live: Live, health: Health) -> Samples:
+    if declared.name == "rstore_loop_lag_seconds":
+        yield (), health.lag_s
+    yield from declared.read(live)
 
 
 def expose(gathered: Gathered, accept: str) -> tuple[bytes, str]:
@@ -218,7 +239,7 @@ class _Families(Collector):
                 continue
             family: Any = CounterMetricFamily if declared.kind == "counter" else GaugeMetricFamily
             made = family(declared.name, declared.means, labels=declared.labels)
-            for labels, value in samples:
+            for labels, value in _most(samples) if declared.many else samples:
                 made.add_metric(list(labels), value)
             yield made
 

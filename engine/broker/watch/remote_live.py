@@ -8,14 +8,14 @@ with TOPIC_PUT_SIZE and GROUP_GET_SIZE. What no request tells is None: held pull
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.broker.net.client import RemotingClient
+from engine.client.connection import RemotingClient
 from engine.errors import FormatError, StorageError
 from engine.format import fastjson
+from engine.wire import object_keys
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -172,17 +172,11 @@ def offset_table(text: str) -> dict[int, _Queue]:
     Raises:
         FormatError: it is none.
     """
-    decoder, table = json.JSONDecoder(), {}
+    rows = object_keys.read(text, "offsetTable")
     try:
-        at = text.index("{", text.index('"offsetTable"')) + 1
-        while text[at] != "}":
-            queue, at = decoder.raw_decode(text, at)
-            value, at = decoder.raw_decode(text, at + 1)
-            table[int(queue["queueId"])] = _Queue(int(value["minOffset"]), int(value["maxOffset"]))
-            at += text[at] == ","
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+        return {int(at["queueId"]): _Queue(int(value["minOffset"]), int(value["maxOffset"])) for at, value in rows}
+    except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"malformed offsetTable: {error!r}") from None
-    return table
 
 
 def _lag(queues: Mapping[int, _Queue], done: Mapping[int, int]) -> int:

@@ -9,7 +9,7 @@ Sources: BrokerStatsManager, StatsItem, StoreStatsService, BrokerStats (4.9.8); 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -27,7 +27,13 @@ PUT_TIME_BOUNDS: Final = (
     *range(21), *range(22, 51, 2), *range(55, 101, 5), *range(110, 201, 10), *range(250, 501, 50),
     *range(600, 1001, 100), *range(2000, 10_001, 1000),
 )  # fmt: skip
-"""Upper bounds, ms, of the classes in which puts are counted by how long they took; what took longer is in the last."""
+"""Whole ms up to which puts are in a class of Apache's (999 µs are 0 ms); what took longer is in the last."""
+_NS_OF_MS: Final = 1_000_000
+_CLASSES_NS: Final = (
+    *(us * 1000 for us in (5, 10, 15, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200, 300, 400, 500, 700)),
+    *((ms + 1) * _NS_OF_MS for ms in PUT_TIME_BOUNDS),
+)
+"""Below which ns a put is in a class: Apache's, and the first ms in finer ones, where nearly all puts are."""
 _BITS: Final = 64
 _SPREAD: Final = (
     ("[<=0ms]", 0), ("[0~10ms]", 10), ("[10~50ms]", 50), ("[50~100ms]", 100), ("[100~200ms]", 200),
@@ -145,17 +151,17 @@ def _window(samples: deque[StatsSample], number: str) -> Window:
 
 
 class PutTimes:
-    """How long puts took, in classes of ms: those of this minute, and of the one before, which is what is reported.
+    """How long puts took, in classes: those of this minute, and of the one before, which is what is reported.
 
     Attributes:
         longest: ms, since the start.
         took_ns: all together, since the start.
         by_bits: how many took less than 2 to the power of the index in ns (and half of that or more), since the start.
-        last: counts by class (PUT_TIME_BOUNDS, then the rest) of the last full minute.
+        last: counts by class (`_CLASSES_NS`, then the rest) of the last full minute.
     """
 
     def __init__(self) -> None:
-        self._now = [0] * (len(PUT_TIME_BOUNDS) + 1)
+        self._now = [0] * (len(_CLASSES_NS) + 1)
         self.last = list(self._now)
         self.longest = self.took_ns = 0
         self.by_bits = [0] * _BITS
@@ -164,12 +170,8 @@ class PutTimes:
         """A put took so long."""
         self.by_bits[took_ns.bit_length()] += 1
         self.took_ns += took_ns
-        self.add(took_ns // 1_000_000)
-
-    def add(self, took_ms: int) -> None:
-        """A put took so long."""
-        self._now[bisect_left(PUT_TIME_BOUNDS, took_ms)] += 1
-        self.longest = max(self.longest, took_ms)
+        self._now[bisect_right(_CLASSES_NS, took_ns)] += 1
+        self.longest = max(self.longest, took_ns // _NS_OF_MS)
 
     def minute_is_over(self) -> None:
         """Begin anew."""
@@ -178,17 +180,18 @@ class PutTimes:
     def quantile(self, share: float) -> float:
         """In ms, between the bounds of its class. Source: StoreStatsService#findPutMessageEntireTimePX."""
         wanted, passed, low = int(sum(self.last) * share), 0, 0
-        for bound, count in zip(PUT_TIME_BOUNDS, self.last, strict=False):
+        for bound, count in zip(_CLASSES_NS, self.last, strict=False):
             if wanted <= passed + count:
-                return low + (bound - low) * (wanted - passed) / count if count else float(low)
+                inside = (bound - low) * (wanted - passed) / count if count else 0.0
+                return (low + inside) / _NS_OF_MS
             passed, low = passed + count, bound
-        return float(low)
+        return low / _NS_OF_MS
 
     def spread(self) -> str:
         """Counts by coarse classes, as GET_BROKER_RUNTIME_INFO has them."""
         text, at = "", 0
         for name, bound in _SPREAD:
-            end = PUT_TIME_BOUNDS.index(bound) + 1
+            end = _CLASSES_NS.index((bound + 1) * _NS_OF_MS) + 1
             text += f"{name}:{sum(self.last[at:end])} "
             at = end
         return f"{text}[10s~]:{sum(self.last[at:])} "

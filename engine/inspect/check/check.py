@@ -34,7 +34,8 @@ from engine.inspect.check.queues import LogView, QueueJudge, dispatched
 from engine.inspect.check.reading import CheckReading
 from engine.inspect.check.served import check_served
 from engine.inspect.check.verify import judge_tail
-from engine.inspect.finding import Finding, Findings, Fix, Severity, place
+from engine.inspect.finding import Finding, Findings, place
+from engine.inspect.finding_codes import Fix, Severity
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, LMQ_CONSUMERS, TOPICS
 from engine.inspect.store.intervals import Intervals, union
 from engine.inspect.store.known import known_places
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.inspect.store.survey import IndexName
+    from engine.inspect.store.survey import IndexName, StoreFiles
 
 ATTEMPTS = 3
 """How often check begins again when a live broker has removed a file under its hands."""
@@ -62,7 +63,7 @@ MOST_INDEX_FILES = 2
 """Index files that are looked at at the same time: each takes some 70 MB."""
 _HUGE = (1 << 63) - 1
 
-Mended: TypeAlias = "Callable[[StoreConfig, tuple[Finding, ...]], tuple[Finding, ...]]"
+Mended: TypeAlias = "Callable[[StoreFiles, tuple[Finding, ...]], tuple[Finding, ...]]"
 """Findings of a store, and the same as they are reported once it is known which of them a recovery would leave."""
 
 
@@ -195,7 +196,7 @@ class _Run:
         following = next_step.of_findings(self._files.config, findings, everything=everything, live=self.live)
         rebuild = next_step.step(self._files.config, Fix.REBUILD)
         if self._mended is not None and everything and not self.live and following == rebuild:
-            findings = self._mended(self._files.config, findings)  # what it would leave names no command
+            findings = self._mended(self._named, findings)  # what it would leave names no command
             following = next_step.of_findings(self._files.config, findings, everything=True)
         findings = next_step.advised(self._files.config, findings, following)
         by_severity = Counter(f.severity for f in findings)

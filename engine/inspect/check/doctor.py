@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.disk_levels import max_used
-from engine.config import STORE_SIZES, BrokerRole, apache_key
+from engine.config import STORE_CONF, STORE_SIZES, BrokerRole, apache_key
 from engine.errors import CannotRepair, NextStep, NotAStore, StorageError
 from engine.files.entry import FileKind
 from engine.files.listing import Oddness, is_lost_found
@@ -27,14 +27,15 @@ from engine.inspect.check.config import read_config
 from engine.inspect.check.doctor_conf import CONF_CODES, look_at_conf, unread_keys
 from engine.inspect.check.files import as_planned, file_findings, gap_findings, path_findings, space_findings
 from engine.inspect.check.served import check_served
-from engine.inspect.finding import CODES, Code, Finding, Findings, Fix, Severity
+from engine.inspect.finding import Finding, Findings
+from engine.inspect.finding_codes import CODES, Code, Fix, Severity
 from engine.inspect.store.layout import layout_of
 from engine.inspect.store.repairs import repairs
 from engine.inspect.store.settled import settled
 from engine.inspect.store.survey import StoreFiles, survey
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterator, Mapping
 
     from engine.broker_conf.report import Report
     from engine.config import StoreConfig
@@ -63,6 +64,11 @@ DOCTOR_CODES: dict[str, Code] = {
         Fix.BRING,
     ),
     "size-needed": Code(_INFO, "the store uses a size other than Apache's default", "set it in broker.conf"),
+    "own-keys": Code(
+        _WARNING,
+        "rstore.conf in the store contains other keys than sizes: they have no effect",
+        "give them in a broker's file, with -c, and remove them there",
+    ),
     "permission": Code(
         _ERROR,
         "this user has no permission to read or write",
@@ -95,6 +101,11 @@ DOCTOR_CODES: dict[str, Code] = {
     ),
     "running": Code(_INFO, "a running process has the store locked: a second one will not start", "nothing to do"),
     "slave": Code(_INFO, "brokerRole is SLAVE: a slave refuses puts", "send messages to the master"),
+    "ha-open": Code(
+        _WARNING,
+        "whoever reaches the replication port of the running daemon gets the log, though an ACL or TLS is on",
+        "set haAllow to the slaves' addresses, or --ha-tls with --tls-client-auth require",
+    ),
     "java-missing": Code(_INFO, "Java was not found on this machine", "a broker needs Java; rstore does not"),
     "spark-missing": Code(_INFO, "Spark (pyspark) is not installed", "pip install 'rstore[spark]' for Spark jobs"),
     **CONF_CODES,
@@ -160,13 +171,16 @@ class DoctorResult:
         }
 
 
-def doctor(disk: Disk, config: StoreConfig, conf: str | None = None) -> DoctorResult:
+def doctor(
+    disk: Disk, config: StoreConfig, conf: str | None = None, replication: Mapping[str, Any] | None = None
+) -> DoctorResult:
     """Look at the store that `config` names. Whatever is wrong with it is a finding, never an error.
 
     Args:
         disk: the system's files.
         config: settings of the store.
         conf: path of the broker's properties file; None without one.
+        replication: what the store's daemon, if one runs, says of its replication (`status --json`).
 
     Raises:
         StorageError: that file can't be read.
@@ -179,6 +193,8 @@ def doctor(disk: Disk, config: StoreConfig, conf: str | None = None) -> DoctorRe
         collected.add("java-missing", "java", "PATH, JAVA_HOME")
     if not spark:
         collected.add("spark-missing", "spark", "this Python")
+    if config.not_sizes:
+        collected.add("own-keys", "settings", os.path.join(root, STORE_CONF), ", ".join(config.not_sizes[:6]))
     files = _survey(disk, config, root, collected)
     sizes: dict[str, int] = {}
     used = -1.0
@@ -189,6 +205,8 @@ def doctor(disk: Disk, config: StoreConfig, conf: str | None = None) -> DoctorRe
         _rights(disk, config, root, collected)
         used = max(disk.disk_used_ratio(path) for path in (root, *config.log_directories))
         _room(config, root, used, collected)
+    if replication is not None and replication.get("openToAll"):
+        collected.add("ha-open", "replication", str(replication.get("address")), str(replication["openToAll"]))
     findings = collected.result()
     live = any(f.code == "running" for f in findings)
     following = next_step.of_findings(config, findings, everything=False, live=live)
@@ -250,7 +268,8 @@ def _sizes(
     `believed`: settings that are right, as it is the files whose length is wrong. `unread`: as of `_look`.
     """
     defaults = type(given)()
-    inferred = survey(disk, settled(disk, given).as_given(given.given - set(STORE_SIZES))).config
+    sizes = given.given & set(STORE_SIZES)
+    inferred = survey(disk, settled(disk, given).as_given(given.given - sizes)).config if sizes else files.config
     fits = any(index.whole for index in files.index)  # a layout is inferred from a length: others have it, too
     for name in STORE_SIZES:
         if fits and name in given.given & {"max_hash_slot_num", "max_index_num"}:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine.format import names
-from engine.inspect.finding import Fix
+from engine.inspect.finding_codes import Fix
 from engine.inspect.store.known import known_of
 from engine.inspect.store.layout import arranged
 from engine.inspect.store.odd import QUEUE_EMPTY, SIZE, STRAY

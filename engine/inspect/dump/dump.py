@@ -19,7 +19,7 @@ from engine.inspect.check.verify import boundary, judge_tail, live_end, settled_
 from engine.inspect.store.config_files import BACKUP, ConfigDump, directory_of, present_in, read_config
 from engine.inspect.store.newer import refuse_queue
 from engine.inspect.store.queue_rows import QueueRows, is_real
-from engine.inspect.store.survey import StoreFiles, read_checkpoint, survey
+from engine.inspect.store.survey import StoreFiles, read_checkpoint, survey, surveyed
 from engine.log.ahead import scan_ahead, threads_of
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
@@ -53,15 +53,21 @@ class LogRow:
 
 
 def dump_log(
-    disk: Disk, config: StoreConfig, *, start: int | None = None, end: int | None = None, topic: str | None = None
+    disk: Disk,
+    store: StoreConfig | StoreFiles,
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    topic: str | None = None,
 ) -> Iterator[LogRow]:
     """The log from the physical offset `start` up to `end`; it continues after damage. `topic`: only its messages.
+    `store`: its survey, or the settings that name it.
 
     Raises:
         NotAStore, CannotRepair, StorageError.
     """
     wanted = None if topic is None else stored_topic(topic)
-    for item in dump_log_batches(disk, config, start=start, end=end):
+    for item in dump_log_batches(disk, store, start=start, end=end):
         if isinstance(item, RecordBatch):
             yield from _messages(item, wanted)
         elif topic is None or item.kind != BLANK:
@@ -74,13 +80,18 @@ def stored_topic(topic: str) -> bytes:
 
 
 def dump_log_batches(
-    disk: Disk, config: StoreConfig, *, start: int | None = None, end: int | None = None, jobs: int | None = 1
+    disk: Disk,
+    store: StoreConfig | StoreFiles,
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    jobs: int | None = 1,
 ) -> Iterator[LogRow | RecordBatch]:
     """As `dump_log`, messages as the batches in which they are read.
 
     Args:
         disk: how files are reached.
-        config: the store's settings.
+        store: its survey, or the settings that name it.
         start: physical offset.
         end: physical offset.
         jobs: threads that read the log ahead (None: one a core); one reads no more than is asked for.
@@ -88,7 +99,7 @@ def dump_log_batches(
     Raises:
         NotAStore, CannotRepair, StorageError.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     if not files.log:
         return
     live = holder_of(disk, files.root) is not None
@@ -262,13 +273,14 @@ def dump_checkpoint(disk: Disk, config: StoreConfig) -> tuple[Checkpoint, bool]:
     return read_checkpoint(disk, path)
 
 
-def dump_config(disk: Disk, config: StoreConfig) -> Iterator[ConfigDump]:
+def dump_config(disk: Disk, store: StoreConfig | StoreFiles) -> Iterator[ConfigDump]:
     """Topics, offsets and the rest of config/, as a broker would read them: with the .bak where the file is broken.
+    `store`: its survey, or the settings that name it.
 
     Raises:
         NotAStore, StorageError.
     """
-    root = survey(disk, config).root
+    root = surveyed(disk, store).root
     present = present_in(disk, directory_of(root))
     for name in sorted({name.removesuffix(BACKUP) for name in present if name.endswith(_JSON)}):
         yield read_config(disk, root, name)

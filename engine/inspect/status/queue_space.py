@@ -77,7 +77,7 @@ def measure(rows: QueueRows, end: int, starts: NDArray[np.int64], cuts: Sequence
         end: queue offset after its last valid row.
         starts: physical offsets at which the ranges begin, ascending; what lies before the first is gone.
         cuts: queue offsets for `after`.
-        most_rows: queues of at most so many rows are read whole.
+        most_rows: the maximum of units of a queue that is read whole.
 
     Raises:
         StorageError: the system can't read them.

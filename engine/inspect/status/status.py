@@ -21,7 +21,8 @@ from engine.inspect import next_step
 from engine.inspect.check.config import read_config
 from engine.inspect.check.files import as_planned, file_findings, gap_findings, path_findings, space_findings
 from engine.inspect.check.served import check_served
-from engine.inspect.finding import CODES, Code, Finding, Findings, Severity
+from engine.inspect.finding import Finding, Findings
+from engine.inspect.finding_codes import CODES, Code, Severity
 from engine.inspect.status.forecast import Forecast, forecast, rate_of
 from engine.inspect.status.log_state import LogState, log_state
 from engine.inspect.status.queue_space import last_row, last_within, measure
@@ -221,8 +222,8 @@ def status(
     Args:
         disk: the system's files.
         config: the store's settings.
-        hours: the last so many hours of the log are distinguished.
-        rate_hours: the rate that counts for the forecast is that of so many hours.
+        hours: recent hours of the log that are distinguished.
+        rate_hours: recent hours whose rate counts for the forecast.
         full: read every unit, and tell all hours apart (a year's at most).
         progress: called with steps done so far and in all.
 

@@ -51,7 +51,7 @@ class IndexFiles:
         whole: verify every file entry by entry.
 
     Attributes:
-        removed: names of files that go.
+        removed: names of files that are deleted.
         findings: why.
     """
 

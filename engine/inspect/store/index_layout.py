@@ -46,9 +46,11 @@ def infer_index_layout(disk: Disk, entries: Sequence[Entry]) -> IndexLayout | No
         if any(entry.size == size and _proved(disk, entry, [layout]) for entry in entries):
             return layout
     for size in sizes:
-        for entry in entries:
-            if entry.size == size and (fitting := _proved(disk, entry, _splits(size))) is not None:
-                return fitting
+        for last_too in (True, False):  # zeros in the place of slots or entries agree with much, but for the last entry
+            for entry in entries:
+                fitting = _proved(disk, entry, _splits(size), last_too=last_too) if entry.size == size else None
+                if fitting is not None:
+                    return fitting
     for entry in entries:
         cut = (IndexLayout(slots, slots * RATIO) for slots in range(1, min(entry.size // SLOT_SIZE, MOST_SLOTS)))
         fitting = _proved(disk, entry, (layout for layout in cut if layout.file_size > entry.size))
@@ -72,8 +74,12 @@ def _splits(size: int) -> Iterable[IndexLayout]:
             yield layout
 
 
-def _proved(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> IndexLayout | None:
-    """The first of the layouts that a file's header, first entry and that entry's slot agree with."""
+def _proved(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout], *, last_too: bool = False) -> IndexLayout | None:
+    """The first of the layouts that a file's header, first entry and that entry's slot agree with.
+
+    Args:
+        last_too: the last entry, too. A crash may have torn it.
+    """
     reader = disk.open_reader(entry.path)
     try:
         header = decode_header(reader.read(0, HEADER_SIZE))
@@ -84,8 +90,10 @@ def _proved(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> IndexLa
                 number = one.key_hash % slots
                 slot = reader.read(layout.slot_position(number), SLOT_SIZE) if one.key_hash >= 0 else b""
                 newest = decode_slot(slot)
-                if _agree(header, one.physical_offset, one.previous, newest) and _linked(
-                    reader, entry, layout, number, newest
+                if (
+                    _agree(header, one.physical_offset, one.previous, newest)
+                    and (not last_too or _ends(reader, header, layout))
+                    and _linked(reader, entry, layout, number, newest)
                 ):
                     return layout
     except (FormatError, StorageError):
@@ -93,6 +101,12 @@ def _proved(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> IndexLa
     finally:
         reader.close()
     return None
+
+
+def _ends(reader: RawFile, header: IndexHeader, layout: IndexLayout) -> bool:
+    """Whether the last entry is the one that the header names."""
+    last = decode_entry(reader.read(layout.entry_position(header.index_count - 1), ENTRY_SIZE), 0)
+    return last.physical_offset == header.end_phy_offset
 
 
 def _linked(reader: RawFile, entry: Entry, layout: IndexLayout, slot: int, newest: int) -> bool:

@@ -12,13 +12,13 @@ Where RocketMQ 5 keeps topics and groups in RocksDB, nobody here knows which the
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
 from engine.format import names
+from engine.format.nearest import did_you_mean, visible
 from engine.inspect.store.config_files import BACKUP, ConfigFileState, directory_of, read_text
 from engine.inspect.store.config_shapes import (
     CONSUMERS,
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from engine.inspect.store.survey import StoreFiles
     from engine.log.derive import TopicQueue
 
-_NEAREST, _SHOWN = 3, 8
-_ALIKE = 0.6
-"""Of 1: how much of two names has to be the same for one to be meant for the other."""
+_SHOWN = 8
 _QUEUES_MAX = 1 << 16
 """Queues of a topic that topics.json is believed."""
 
@@ -145,8 +143,9 @@ class KnownNames:
         if not self.has_queue(topic, queue_id) and not self.hidden:
             count = self.configured.get(topic, 0)
             ids = sorted(self.files.get(topic, frozenset()) | frozenset(range(count)))
-            what = f"{topic} has the queues {_spans(ids)}" if ids else f"{topic} has no queues yet"
-            raise InvalidArgument(f"no queue {topic}/{queue_id}", path=self._place, hint=what)
+            name = visible(topic)
+            what = f"{name} has the queues {_spans(ids)}" if ids else f"{name} has no queues yet"
+            raise InvalidArgument(f"no queue {name}/{queue_id}", path=self._place, hint=what)
 
     def demand_queue_id(self, queue_id: int) -> None:
         """Raises InvalidArgument: no topic has such a queue."""
@@ -155,7 +154,7 @@ class KnownNames:
 
     def meant_topic(self, topic: str) -> str:
         """What to say of a topic that is about to be made: which one may be meant; empty where none is near."""
-        return "" if topic in self.topics else _meant(topic, self.topics)
+        return "" if topic in self.topics else did_you_mean(topic, self.topics)
 
     def near_group(self, group: str) -> str:
         """What to say of a group that is not known: the nearest ones, or which there are."""
@@ -167,28 +166,19 @@ class KnownNames:
 
     def _unknown(self, what: str, name: str, known: frozenset[str]) -> InvalidArgument:
         where = "" if len(self.roots) == 1 else f" in any of {len(self.roots)} stores"
-        return InvalidArgument(f"no {what} {name}{where}", path=self._place, hint=_near(name, known, f"{what}s"))
+        return InvalidArgument(
+            f"no {what} {visible(name)}{where}", path=self._place, hint=_near(name, known, f"{what}s")
+        )
 
 
 def _near(name: str, known: frozenset[str], what: str) -> str:
     if not known:
         return f"there are no {what}"
-    close = _meant(name, known)
+    close = did_you_mean(name, known)
     if close:
         return close
-    some = [_printable(one) for one in sorted(known)[:_SHOWN]]
+    some = [visible(one) for one in sorted(known)[:_SHOWN]]
     return f"{what}: {', '.join(some)}" + (f" and {len(known) - len(some)} more" if len(known) > len(some) else "")
-
-
-def _meant(name: str, known: frozenset[str]) -> str:
-    """The nearest names; empty where none is near."""
-    lower = {one.lower(): one for one in sorted(known, reverse=True)}
-    close = difflib.get_close_matches(name.lower(), lower, _NEAREST, _ALIKE)
-    return f"did you mean {' or '.join(_printable(lower[one]) for one in close)}?" if close else ""
-
-
-def _printable(name: str) -> str:
-    return name if name.isprintable() else repr(name)
 
 
 def _spans(ids: list[int]) -> str:

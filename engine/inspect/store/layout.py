@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from engine.errors import CannotRepair, RStoreError, StorageError, WrongFileSize
 from engine.files.listing import Oddness
 from engine.files.written import is_written
-from engine.inspect.finding import Fix
+from engine.inspect.finding_codes import Fix
 from engine.inspect.next_step import bring, command_line, step
 from engine.inspect.store.moves import Way, quarantine_target
 from engine.inspect.store.odd import ABSENT, SIZE, STRAY, OddFile, moved_by_hand

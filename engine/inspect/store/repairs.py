@@ -116,8 +116,9 @@ def listing(disk: Disk, config: StoreConfig, also: Iterable[str] = ()) -> Listin
     root = os.fspath(config.store_path_root_dir)
     files: Listing = {}
     below = [os.path.join(root, name) for name in (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)]
+    followed: set[str] = set()
     for directory in dict.fromkeys([*config.log_directories, *below]):
-        _list_into(disk, root, directory, files)
+        _list_into(disk, root, directory, files, followed)
     for name in (names.CHECKPOINT, names.ABORT, *also):
         entry = disk.look(os.path.join(root, name))
         if entry is not None and entry.is_file:
@@ -181,12 +182,18 @@ def _update_zeros(sha256: hashlib._Hash, count: int) -> None:
         sha256.update(_ZEROS[: min(_PIECE, count - at)])
 
 
-def _list_into(disk: Disk, root: str, directory: str, files: Listing) -> None:
+def _list_into(disk: Disk, root: str, directory: str, files: Listing, followed: set[str]) -> None:
+    """`followed`: where links led already; a few that lead to each other would be walked without end."""
     for entry in disk.scandir(directory) if disk.is_dir(directory) else ():
         if entry.is_file:
             files[relative(root, entry.path)] = [entry.size, entry.mtime_ns]
         elif entry.is_directory and not is_lost_found(entry):
-            _list_into(disk, root, entry.path, files)
+            if disk.link_of(entry.path):
+                real = disk.behind_link(entry.path)
+                if real in followed:
+                    continue
+                followed.add(real)
+            _list_into(disk, root, entry.path, files, followed)
 
 
 def is_below(path: object) -> bool:
@@ -197,13 +204,22 @@ def is_below(path: object) -> bool:
     return not {"", ".", ".."} & set(path.split(os.sep))
 
 
+def manifest_in(data: bytes) -> dict[str, Any] | None:
+    """The manifest that a file holds, None when nothing but somebody else can have written it."""
+    try:
+        manifest: dict[str, Any] = json.loads(data)
+        return manifest if _is_manifest(manifest) else None
+    except _BAD_JSON:
+        return None
+
+
 def _repair(disk: Disk, name: str, directory: str) -> Repair | None:
     """A manifest that can't be read, or contains an invalid value, tells of nothing."""
     try:
-        manifest = json.loads(disk.read_file(os.path.join(directory, MANIFEST)))
+        manifest = manifest_in(disk.read_file(os.path.join(directory, MANIFEST)))
         applied = os.path.join(directory, APPLIED)
         left = json.loads(disk.read_file(applied)) if disk.exists(applied) else None
-        if not _is_manifest(manifest) or not (left is None or _is_applied(left)):
+        if manifest is None or not (left is None or _is_applied(left)):
             return None
     except _BAD_JSON:
         return None

@@ -49,7 +49,7 @@ class DiffOptions:
         topic: only its records.
         limit: places that are listed, those that come first in the logs.
         on_damage: FAIL, or SKIP: a record that is damaged on one side is missing there.
-        split_bytes: about so many bytes of log a task (default: as the data source likes).
+        split_bytes: about this many bytes of log a task (default: the data source's own).
     """
 
     topic: str | None = None

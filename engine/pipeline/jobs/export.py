@@ -70,7 +70,7 @@ class ExportOptions:
         include_body: whether there are bodies.
         decompress: bodies as their producers had them.
         on_damage: FAIL, MARK (rows in a partition of their own) or SKIP (named in the answer).
-        split_bytes: about so many bytes of log a task (default: as the data source likes).
+        split_bytes: about this many bytes of log a task (default: the data source's own).
     """
 
     output: str = ""

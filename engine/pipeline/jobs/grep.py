@@ -48,7 +48,7 @@ class GrepOptions:
         excerpt: characters of the body that are shown; 0: none.
         decompress: look into bodies, and show them, as their producers had them.
         on_damage: FAIL, or SKIP: what is damaged is counted.
-        split_bytes: about so many bytes of log a task (default: as the data source likes).
+        split_bytes: about this many bytes of log a task (default: the data source's own).
     """
 
     topic: str | None = None

@@ -51,6 +51,7 @@ from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, plan_splits
 from engine.pipeline.stores import demand_idle
 from engine.repair.change import demand_lockable, survey_to_change
+from engine.repair.reach import beneath, building
 from engine.repair.reindex import swap as reindex_swap
 from engine.repair.reindex.index import IndexBuilder, shares
 from engine.repair.reindex.reindex import ReindexPlan, Scope, beginning, demand_readable, step_over
@@ -191,6 +192,7 @@ def _demand(stack: contextlib.ExitStack, store: StoreRef, options: ReindexOption
     """The store's files, its lock taken (to apply), and what refuses told, before any store is changed."""
     disk = Disk()
     demand_lockable(disk, store.config)
+    disk = beneath(disk, store.config)
     if options.in_place:
         stack.enter_context(StoreLock(disk, store.root))
     files = survey_to_change(disk, store.config)
@@ -211,11 +213,13 @@ def _begin(
     many: bool,
 ) -> StoreBuild:
     """A directory made to build in, which is removed at the end. The store is locked (to apply)."""
-    disk = Disk()
     if options.output is not None:
         output = os.path.abspath(options.output)
-        into = _output(stack, disk, os.path.join(output, store.name) if many else output)
+        into = os.path.join(output, store.name) if many else output
+        disk = building(Disk(), store.config, into)
+        _output(stack, disk, into)
     elif options.apply:
+        disk = beneath(Disk(), store.config)
         into, files = reindex_swap.begin(disk, files, options.scope)
         stack.callback(until_quiet, lambda: reindex_swap.clear(disk, store.root))
     else:
@@ -224,6 +228,7 @@ def _begin(
                 "on a cluster it is built in a directory that all executors see", hint="give --output, or apply it"
             )
         into = stack.enter_context(tempfile.TemporaryDirectory(prefix="rstore-reindex-", ignore_cleanup_errors=True))
+        disk = building(Disk(), store.config, into)
     store = replace(store, segments=files.log)  # what was found before the lock may have grown
     begin, first = beginning(files, options.scope)
     plan = ReindexPlan(files, into, first.path, first.offset, 0)
@@ -238,8 +243,8 @@ def _demand_still_idle(one: StoreBuild, options: ReindexOptions) -> None:
         raise StoreChanged("the store has changed while it was read", path=one.files.root, hint="run it again")
 
 
-def _output(stack: contextlib.ExitStack, disk: Disk, directory: str) -> str:
-    """The directory, made when it is missing; emptied again when the job fails."""
+def _output(stack: contextlib.ExitStack, disk: Disk, directory: str) -> None:
+    """Make the directory when it is missing; it is emptied again when the job fails."""
     if disk.exists(directory) and (not disk.is_dir(directory) or disk.listdir(directory)):
         raise InvalidArgument("--output requires an empty directory", path=directory)
     there = disk.exists(directory)
@@ -253,7 +258,6 @@ def _output(stack: contextlib.ExitStack, disk: Disk, directory: str) -> str:
         return False
 
     stack.push(leave)
-    return directory
 
 
 # --- reading and building --------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from engine.pipeline.jobs.reindex_rows import (
     units_of,
 )
 from engine.pipeline.jobs.tasks import Failed
+from engine.repair.reach import building
 from engine.repair.reindex.build import BuiltQueue, QueueBuilder
 from engine.repair.reindex.index import IndexShare, build_share
 from engine.repair.trees import same_file
@@ -112,13 +113,13 @@ def build(stores: Broadcast[tuple[StoreWork, ...]], rows: Iterator[Addressed]) -
 
     context = TaskContext.get()
     attempt = "0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
-    disk = Disk()
     try:
         for (store, kind), some in groupby(rows, key=lambda row: row[0][:2]):
             work = stores.value[store]
             apart = os.path.join(work.into, APART)
-            if not disk.is_dir(apart):
+            if not Disk().is_dir(apart):
                 raise StorageError("the build directory is missing", path=apart, hint=NOT_SHARED)
+            disk = building(Disk(), work.files.config, work.into)
             place = os.path.join(apart, attempt)
             if kind == QUEUE:
                 yield _queues(disk, work, store, place, some)

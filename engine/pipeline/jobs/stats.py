@@ -47,7 +47,7 @@ class StatsOptions:
         start_time, end_time: stored at the one (ms) or later, and before the other.
         top: rows of the tables of tags, keys and duplicates.
         on_damage: FAIL, or SKIP: what is damaged is counted.
-        split_bytes: about so many bytes of log a task (default: as the data source likes).
+        split_bytes: about this many bytes of log a task (default: the data source's own).
     """
 
     topic: str | None = None

@@ -10,13 +10,14 @@ import hashlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.files.operations import Touch
 from engine.inspect.store.config_files import BACKUP, TEMPORARY
 from engine.inspect.store.moves import quarantine_target
 from engine.repair.salvage.finish import begin_config, settle
 from engine.repair.salvage.salvage import Piece, save
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
@@ -63,6 +64,14 @@ def write_files(disk: Disk, config: StoreConfig, root: str, command: str, writes
         disk.step("config.written")
     settle(disk, config)
     return salvage
+
+
+def touched(disk: Disk, paths: Iterable[str]) -> Iterator[tuple[str, Touch]]:
+    """What `write_files` does to these files and their .bak: what lies there and is no file is set aside."""
+    for path in paths:
+        for place in (path, path + BACKUP):
+            is_file = disk.exists(place) and disk.stat(place).is_file
+            yield place, Touch.CONTENT if is_file else Touch.NAME
 
 
 def _pieces(disk: Disk, root: str, write: Write) -> list[Piece]:

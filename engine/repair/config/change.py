@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 from engine.inspect.next_step import look
 from engine.repair.change import Change, ChangeRun, Plan
-from engine.repair.config.apply import apply
+from engine.repair.config.apply import apply, touched
 from engine.repair.config.consumer_offsets import OffsetPlan, plan_offset, set_offset
 from engine.repair.config.plan import RebuildChoices, RebuildPlan, plan_rebuild
 from engine.repair.config.restore import RestorePlan, plan_restore, restore
 from engine.repair.salvage.finish import settle
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine.errors import NextStep
     from engine.files.disk import Disk
+    from engine.files.operations import Touch
     from engine.inspect.store.survey import StoreFiles
     from engine.log.derive import TopicQueue
 
@@ -51,6 +54,10 @@ class OffsetChange(ConfigChange[OffsetPlan]):
         """See Change."""
         return plan.changed
 
+    def touched(self, disk: Disk, plan: OffsetPlan) -> Iterable[tuple[str, Touch]]:
+        """See Change."""
+        return touched(disk, (plan.path,))
+
     def apply(self, run: ChangeRun, plan: OffsetPlan) -> str | None:
         """See Change."""
         return set_offset(run.disk, plan)
@@ -73,6 +80,10 @@ class RestoreChange(ConfigChange[RestorePlan]):
     def changes(self, plan: RestorePlan) -> bool:
         """See Change."""
         return plan.changed
+
+    def touched(self, disk: Disk, plan: RestorePlan) -> Iterable[tuple[str, Touch]]:
+        """See Change."""
+        return touched(disk, (plan.path,))
 
     def apply(self, run: ChangeRun, plan: RestorePlan) -> str | None:
         """See Change."""
@@ -100,6 +111,10 @@ class RebuildChange(ConfigChange[RebuildPlan]):
     def changes(self, plan: RebuildPlan) -> bool:
         """See Change."""
         return plan.changed
+
+    def touched(self, disk: Disk, plan: RebuildPlan) -> Iterable[tuple[str, Touch]]:
+        """See Change."""
+        return touched(disk, (one.path for one in plan.changes))
 
     def apply(self, run: ChangeRun, plan: RebuildPlan) -> str | None:
         """See Change."""

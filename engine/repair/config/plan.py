@@ -246,7 +246,7 @@ class _Planner:
         return "requested" if choices.every or part in choices.only else None
 
     def _invalid(self, name: str, current: ConfigTable) -> str | None:
-        """A value that Apache reads, and that can't be."""
+        """A value that Apache reads, and that is invalid."""
         if name == TOPICS:
             for topic, settings in current.tables[TOPIC_TABLE].items():
                 if settings.get("topicName", topic) != topic:

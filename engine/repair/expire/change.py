@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import StorageError
 from engine.files.lock import StoreLock
+from engine.files.operations import Touch
 from engine.repair.change import Change, ChangeRun
 from engine.repair.expire.expire import ExpirePlan, ExpireRules, apply_expire, plan_expire
 
 if TYPE_CHECKING:
     from engine.errors import RStoreError
+    from engine.files.disk import Disk
     from engine.inspect.store.survey import StoreFiles
 
 
@@ -70,6 +72,10 @@ class ExpireChange(Change[ExpirePlan]):
     def changes(self, plan: ExpirePlan) -> bool:
         """See Change."""
         return plan.changed
+
+    def touched(self, disk: Disk, plan: ExpirePlan) -> Iterable[tuple[str, Touch]]:
+        """See Change."""
+        return () if self.daemon is not None else ((path, Touch.NAME) for path in plan.removed)
 
     def apply(self, run: ChangeRun, plan: ExpirePlan) -> str | None:
         """See Change. Nothing is saved."""

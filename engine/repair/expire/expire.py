@@ -88,7 +88,7 @@ class ExpirePlan:
 
     @property
     def removed(self) -> list[str]:
-        """The files that go, in the order in which they do."""
+        """The files that are deleted, in that order."""
         directory = os.path.join(self.files.root, "index")
         return [
             *(segment.path for segment in self.segments),

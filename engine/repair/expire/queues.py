@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueueExpiry:
-    """One queue: its min offset before and after, its max offset, and the paths of the files that go."""
+    """One queue: its min offset before and after, its max offset, and the paths of the files that are deleted."""
 
     queue: TopicQueue
     old_min: int

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import InvalidArgument
+from engine.files.directories import PRIVATE
 from engine.format.checkpoint import SAFETY_MS
 from engine.inspect.store.moves import quarantine_target
 from engine.log.state import StoreState
@@ -154,7 +155,7 @@ class _Applier:
                 disk.sync_dir(os.path.dirname(odd.path))
                 continue
             target = quarantine_target(disk, root, odd.path)
-            disk.mkdirs(os.path.dirname(target))
+            disk.mkdirs(os.path.dirname(target), mode=PRIVATE)
             disk.step("recover.set-aside")
             disk.replace(odd.path, target)
             disk.sync_dir(os.path.dirname(target))

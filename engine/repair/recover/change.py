@@ -10,29 +10,39 @@ from engine.errors import RStoreError
 from engine.format import names
 from engine.inspect.check.config_start import config_start
 from engine.inspect.store.settled import with_light_queues
-from engine.inspect.store.survey import survey
 from engine.repair.change import Change, ChangeRun
 from engine.repair.recover.apply import apply
 from engine.repair.recover.following import after
 from engine.repair.recover.ledger import Ledger, ledger_of
 from engine.repair.recover.log_end import Mode
 from engine.repair.recover.memory import forget
+from engine.repair.recover.pieces import touched
 from engine.repair.recover.recover import plan_recover
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine.config import StoreConfig
     from engine.errors import NextStep
     from engine.files.disk import Disk
+    from engine.files.operations import Touch
     from engine.inspect.store.survey import StoreFiles
     from engine.repair.recover.plan import RecoverPlan
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The plan of a recovery. `ledger`: by queue, and the groups that then stand above a queue's maximum."""
+    """The plan of a recovery.
+
+    Attributes:
+        repair: what is changed.
+        ledger: by queue, and the groups that then stand above a queue's maximum.
+        surveyed: the store as it lay when it was planned.
+    """
 
     repair: RecoverPlan
     ledger: Ledger
+    surveyed: StoreFiles
 
     def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
         """The JSON of `rstore recover`."""
@@ -68,6 +78,11 @@ class RecoverChange(Change[Recovery]):
         """See Change."""
         return with_light_queues(disk, config)
 
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """See Change."""
+        return () if self.salvage_dir is None else (self.salvage_dir,)
+
     def plan(self, run: ChangeRun, files: StoreFiles) -> Recovery:
         """See Change."""
         return self._planned(run, files, "reading the log")
@@ -80,8 +95,7 @@ class RecoverChange(Change[Recovery]):
             return None
         change = replace(self, bridge=True, cut=False)
         try:
-            files = survey(run.disk, self.settings(run.disk, run.config))
-            plan = change._planned(run, files, "reading the log for --bridge")
+            plan = change._planned(run, refused.surveyed, "reading the log for --bridge")
         except RStoreError:  # what was found before is reported
             return None
         return None if plan.repair.refusal is not None else plan
@@ -101,7 +115,7 @@ class RecoverChange(Change[Recovery]):
                 jobs=self.jobs,
                 progress=tick,
             )
-        return Recovery(with_config(run.disk, repair), ledger_of(run.disk, repair))
+        return Recovery(with_config(run.disk, repair), ledger_of(run.disk, repair), files)
 
     def refusal(self, plan: Recovery) -> RStoreError | None:
         """See Change."""
@@ -110,6 +124,10 @@ class RecoverChange(Change[Recovery]):
     def changes(self, plan: Recovery) -> bool:
         """See Change."""
         return plan.repair.would_change
+
+    def touched(self, disk: Disk, plan: Recovery) -> Iterable[tuple[str, Touch]]:
+        """See Change."""
+        return touched(disk, plan.repair)
 
     def apply(self, run: ChangeRun, plan: Recovery) -> str | None:
         """See Change."""

@@ -7,16 +7,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine.errors import NextStep, RStoreError
-from engine.inspect.finding import Finding, Fix, Severity
+from engine.inspect.finding import Finding
+from engine.inspect.finding_codes import Fix, Severity
 from engine.inspect.next_step import command_line, read, step
 from engine.repair.recover.recover import plan_recover
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.inspect.check.check import Mended
+    from engine.inspect.store.survey import StoreFiles
     from engine.repair.recover.plan import RecoverPlan
 
 
@@ -66,9 +67,9 @@ def after(plan: RecoverPlan) -> NextStep | None:
 def mended_by_recovery(disk: Disk, *, jobs: int | None = None) -> Mended:
     """For `check`: tells findings that a whole recovery leaves from those that it mends, by planning it."""
 
-    def told(config: StoreConfig, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    def told(files: StoreFiles, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
         try:
-            plan = plan_recover(disk, config, whole=True, jobs=jobs)
+            plan = plan_recover(disk, files, whole=True, jobs=jobs)
         except RStoreError:  # recovery says itself what keeps it from planning
             return findings
         return left_by(plan, findings)

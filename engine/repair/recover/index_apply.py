@@ -1,4 +1,4 @@
-"""A plan's changes of the index: files that go, are rewound or made, keys that are put."""
+"""A plan's changes of the index: files that are deleted, rewound or made, keys that are put."""
 
 from __future__ import annotations
 

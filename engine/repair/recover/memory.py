@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.errors import StorageError, TimeLimitReached
+from engine.files.directories import PRIVATE
 from engine.format import names
 from engine.log.ahead import scan_ahead
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
@@ -210,8 +211,9 @@ class ScanCheckpoint:
             if note["settings"] != self._settings or note["segment"] != self._identity(segment):
                 return None
             chunks = [(int(units), int(keys), int(crc)) for units, keys, crc in note["chunks"]]
-            for number, (_, _, crc) in enumerate(chunks):
-                if zlib.crc32(self._disk.read_file(f"{path}.{number}")) != crc:
+            for number, (units, keys, crc) in enumerate(chunks):
+                data = self._disk.read_file(f"{path}.{number}")
+                if zlib.crc32(data) != crc or not _is_whole(data, units, keys, len(note["queues"])):
                     return None
             table = [numbers.number(TopicQueue(str(topic), int(queue))) for topic, queue in note["queues"]]
             records, messages, unplaced, first, stored, last, size = (int(note[name]) for name in _COUNTS)
@@ -328,7 +330,7 @@ class _Writing:
         data, units, keys = _encode(self._parts, self._local)
         self._parts, self._rows = [], 0
         try:
-            self._disk.mkdirs(os.path.dirname(self._path))
+            self._disk.mkdirs(os.path.dirname(self._path), mode=PRIVATE)
             self._disk.write_file_atomically(f"{self._path}.{len(self._chunks)}", data)
         except StorageError:
             self._plain = False
@@ -368,6 +370,17 @@ def _table(fields: list[tuple[str, str]], parts: list[Any]) -> NDArray[np.void]:
     for name, _ in fields:
         rows[name] = np.concatenate([getattr(part, name) for part in parts]) if parts else 0
     return rows
+
+
+def _is_whole(data: bytes, units: int, keys: int, queues: int) -> bool:
+    """Whether a chunk holds as many rows as its note says, of queues that it names: anybody may have written both."""
+    import numpy as np
+
+    one, other = np.dtype(_UNIT_FIELDS), np.dtype(_KEY_FIELDS)
+    if units < 0 or keys < 0 or len(data) != units * one.itemsize + keys * other.itemsize:
+        return False
+    numbers = np.frombuffer(data, dtype=one, count=units)["queue"]
+    return not units or bool(numbers.min() >= 0 and numbers.max() < queues)
 
 
 def _decode(data: bytes, units: int, keys: int, table: list[int]) -> tuple[Units, Keys]:

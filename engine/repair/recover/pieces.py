@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.files.operations import Touch
 from engine.format import names
 from engine.format.index_file import ENTRY_SIZE
 from engine.format.queue_unit import UNIT_SIZE
@@ -22,9 +23,21 @@ if TYPE_CHECKING:
     from engine.repair.recover.plan import RecoverPlan
     from engine.repair.recover.queue_plan import QueuePlan
 
+Relinked = Callable[["Disk", "RecoverPlan", str, int], list[tuple[int, int]]]
+"""(disk, plan, path of an index file, how many entries are kept) → (position, bytes) of each range of links."""
+
+
+_MARKS = {names.CHECKPOINT: "overwrite", names.ABORT: "remove"}
+"""Files of a store that are not written into: they get new content at one stroke, or are removed."""
+
 
 def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
     """The pieces, in the order in which they change. New index files aren't named: undo finds them by the listing."""
+    yield from _pieces(disk, plan, _relinked)
+
+
+def _pieces(disk: Disk, plan: RecoverPlan, relinked: Relinked) -> Iterator[Piece]:
+    """`relinked`: the entries of an index file that are kept, and linked anew."""
     root = plan.files.root
     for odd in plan.set_aside_first:
         yield _aside(disk, root, odd)
@@ -46,14 +59,34 @@ def pieces_of(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
             yield from _queue_pieces(plan, queue)
             if plan.files.config.enable_consume_queue_ext:
                 yield from _ext_pieces(disk, plan, queue)
-    yield from _index_pieces(disk, plan)
+    yield from _index_pieces(disk, plan, relinked)
     aside = {odd.path for odd in plan.set_aside}
-    for name, action in ((names.CHECKPOINT, "overwrite"), (names.ABORT, "remove")):
+    for name, action in _MARKS.items():
         path = os.path.join(root, name)
         there = path not in aside and disk.exists(path)
         yield Piece(
             action if there else "create", path, 0, disk.stat(path).size if there else 0, "state before the change"
         )
+
+
+def touched(disk: Disk, plan: RecoverPlan) -> Iterator[tuple[str, Touch]]:
+    """What applying the plan changes, and how, each once; not what is made where something else was set aside.
+
+    No index file is read for it: which of its entries are linked anew is asked when they are saved.
+    """
+    whole = {os.path.join(plan.files.root, name) for name in _MARKS}
+    aside = tuple(os.path.join(odd.path, "") for odd in plan.set_aside)
+    met: set[tuple[str, Touch]] = set()
+    for piece in _pieces(disk, plan, lambda *_: []):
+        if piece.path.startswith(aside):
+            continue
+        places = [(piece.path, Touch.NAME)]
+        if piece.action == "overwrite":
+            places = [(piece.path, Touch.CONTENT) if piece.path in whole else (piece.now, Touch.BYTES)]
+        if piece.target and piece.action == "relocate":
+            places.append((piece.target, Touch.NAME))
+        yield from (place for place in places if place not in met)
+        met.update(places)
 
 
 def _aside(disk: Disk, root: str, odd: OddFile) -> Piece:
@@ -160,7 +193,7 @@ def _files_of(span: tuple[int, int], file_size: int) -> range:
     return range(start - start % file_size, end, file_size)
 
 
-def _index_pieces(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
+def _index_pieces(disk: Disk, plan: RecoverPlan, relinked: Relinked) -> Iterator[Piece]:
     index, layout = plan.index, plan.files.index_layout
     directory = index_directory(plan.files)
     sizes = {index_file.name: index_file.size for index_file in plan.files.index}
@@ -173,7 +206,7 @@ def _index_pieces(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
         yield Piece("overwrite", path, 0, layout.entries_position, "header and slots")
         start, end = layout.entry_position(kept.get(name, index.last_entries) + 1), layout.file_size
         if name in kept:
-            for position, length in _relinked(disk, plan, path, kept[name]):
+            for position, length in relinked(disk, plan, path, kept[name]):
                 yield Piece("overwrite", path, position, length, "index entries linked wrongly")
         else:
             end = min(end, start + index.keys_put * ENTRY_SIZE)

@@ -1,4 +1,4 @@
-"""A plan's changes of queues and their extension: units that are written, filled or cleared, files that go."""
+"""A plan's changes of queues and their extension: units that are written, filled or cleared, files that are deleted."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from engine.errors import (
 )
 from engine.format.quantities import counted
 from engine.inspect import next_step
-from engine.inspect.finding import CODES, Fix
+from engine.inspect.finding_codes import CODES, Fix
 from engine.inspect.store.layout import OUT_OF_ORDER
 from engine.inspect.store.odd import first_error
 from engine.inspect.store.path_slips import slip_in_a_path

@@ -15,6 +15,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from engine.files.directories import PRIVATE
 from engine.files.written import is_zeros
 from engine.format import names
 from engine.format.message import ENCODE_OVERHEAD
@@ -104,7 +105,7 @@ def put_back(disk: Disk, root: str, log: ClosedLog, segment: Segment) -> None:
     """
     temporary = os.path.join(root, names.RECOVER_PROGRESS)
     directory = os.path.dirname(disk.behind_link(segment.file))
-    disk.mkdirs(temporary)
+    disk.mkdirs(temporary, mode=PRIVATE)
     if disk.device(temporary) != disk.device(directory):
         temporary = directory
     path = os.path.join(temporary, f"{os.path.basename(segment.file)}.shifted")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.files.operations import Touch
 from engine.inspect import next_step
 from engine.inspect.store.settled import with_light_queues
 from engine.repair.change import Change, ChangeRun
@@ -14,6 +16,8 @@ from engine.repair.reindex.reindex import ReindexPlan, Scope, build
 from engine.repair.trees import remove_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine.config import StoreConfig
     from engine.errors import NextStep, RStoreError
     from engine.files.disk import Disk
@@ -42,6 +46,7 @@ class ReindexChange(Change[ReindexPlan]):
                 into, files = swap.begin(disk, files, self.scope, jobs=self.jobs, progress=tick)
         else:
             into = tempfile.mkdtemp(prefix="rstore-reindex-")
+            disk.admit(into)
         try:
             with run.caller.progress("rebuilding") as tick:
                 plan = build(disk, files, into, self.scope, jobs=self.jobs, progress=tick)
@@ -59,6 +64,10 @@ class ReindexChange(Change[ReindexPlan]):
     def changes(self, plan: ReindexPlan) -> bool:
         """See Change."""
         return plan.changed
+
+    def touched(self, disk: Disk, plan: ReindexPlan) -> Iterable[tuple[str, Touch]]:
+        """See Change."""
+        return ((os.path.join(plan.files.root, place), Touch.NAME) for place in swap.places(disk, plan))
 
     def apply(self, run: ChangeRun, plan: ReindexPlan) -> str | None:
         """See Change."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.errors import CannotRepair, DamageInTheMiddle, RStoreError
 from engine.inspect import next_step
-from engine.inspect.finding import Fix
+from engine.inspect.finding_codes import Fix
 from engine.inspect.store.guessed_sizes import guessed_sizes
 from engine.inspect.store.intervals import Intervals
 from engine.inspect.store.known import known_places

@@ -11,6 +11,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from engine.files.directories import PRIVATE
 from engine.format import names
 from engine.inspect import next_step
 from engine.inspect.store.repairs import digest, is_below, listing
@@ -98,7 +99,7 @@ def begin(
     clear(disk, files.root)
     if is_killed:
         files = survey(disk, files.config)
-    disk.mkdirs(into)
+    disk.mkdirs(into, mode=PRIVATE)
     return into, files
 
 
@@ -125,7 +126,7 @@ def _planned(disk: Disk, path: str) -> list[str]:
     try:
         places = json.loads(disk.read_file(path))
         parts = (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)
-        return [place for place in places if is_below(place) and place.split(os.sep)[0] in parts]
+        return places if all(is_below(place) and place.split(os.sep)[0] in parts for place in places) else []
     except (ValueError, TypeError, RecursionError):
         return []
 
@@ -140,20 +141,20 @@ def swap(disk: Disk, plan: ReindexPlan) -> str:
         DiskFull, StorageError: run it again.
     """
     root, built = plan.files.root, plan.built
-    places = _places(disk, plan)
+    swapped = places(disk, plan)
     settle(disk, plan.files.config)
     killed = parted(disk, plan.files.config)
     files = listing(disk, plan.files.config)
     directory = new_directory(disk, root, "reindex")
-    disk.write_file_atomically(os.path.join(built, SWAP), json.dumps(places).encode())
-    pieces = [saved for place in places for saved in _pieces(disk, root, built, place)]
+    disk.write_file_atomically(os.path.join(built, SWAP), json.dumps(swapped).encode())
+    pieces = [saved for place in swapped for saved in _pieces(disk, root, built, place)]
     write_manifest(disk, directory, "reindex", files, pieces)
     part(disk, plan.files.config, killed)
     disk.step("reindex.planned")
-    for place in places:
+    for place in swapped:
         old, new, aside = (os.path.join(base, place) for base in (root, built, directory))
         if disk.exists(old):
-            disk.mkdirs(os.path.dirname(aside))
+            disk.mkdirs(os.path.dirname(aside), mode=PRIVATE)
             disk.step("reindex.set-aside")
             _put(disk, old, aside)
         if disk.exists(new):
@@ -166,15 +167,15 @@ def swap(disk: Disk, plan: ReindexPlan) -> str:
     return directory
 
 
-def _places(disk: Disk, plan: ReindexPlan) -> list[str]:
+def places(disk: Disk, plan: ReindexPlan) -> list[str]:
     """The directories that are swapped, below the store's, in order."""
-    places = []
+    swapped = []
     for queue in sorted(plan.queues_changed):
         for kind in (names.CONSUMEQUEUE_EXT, names.CONSUMEQUEUE):
             place = names.queue_directory(kind, *queue)
             if disk.exists(os.path.join(plan.built, place)):
-                places.append(place)
-    return places + ([names.INDEX] if plan.index_changed else [])
+                swapped.append(place)
+    return swapped + ([names.INDEX] if plan.index_changed else [])
 
 
 def _put(disk: Disk, source: str, target: str) -> None:

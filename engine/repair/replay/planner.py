@@ -55,7 +55,7 @@ def plan_replay(
         StorageError.
     """
     files = surveyed(disk, store)
-    name = target_name(files, request.into)
+    name = target_name(files.root, request.into)
     saved = _pick(disk, files, request.name, name)
     _check_state(saved)
     demand_copies(disk, saved)

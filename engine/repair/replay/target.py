@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.config import STORE_CONF, STORE_SIZES, StoreConfig, load
+from engine.config import STORE_CONF, STORE_SIZES, StoreConfig, sizes_of_store
 from engine.errors import NotAStore
 from engine.format import names
 from engine.inspect import next_step
 from engine.inspect.dump.replayed import HERE
-from engine.inspect.store.survey import survey
+from engine.inspect.store.survey import demand_store
 from engine.log.derive import TopicQueue
 from engine.repair.recover.recover import plan_recover
 
@@ -76,9 +76,9 @@ class ReplayTarget:
         return {state.queue: state.max_offset for state in queues}
 
 
-def target_name(files: StoreFiles, into: Path | None) -> str:
-    """How runs name a directory."""
-    if into is None or os.path.realpath(into) == os.path.realpath(files.root):
+def target_name(root: str, into: Path | None) -> str:
+    """How runs name a directory. `root`: of the repair's own store."""
+    if into is None or os.path.realpath(into) == os.path.realpath(root):
         return HERE
     return os.path.realpath(into)
 
@@ -89,12 +89,13 @@ def other_store(disk: Disk, config: StoreConfig, into: Path | None) -> str | Non
     Raises:
         NotAStore: `config` names none. StorageError.
     """
-    files = survey(disk, config)
-    name = target_name(files, into)
+    root = os.fspath(config.store_path_root_dir)
+    demand_store(disk, config, root)
+    name = target_name(root, into)
     if name == HERE:
         return None
     try:
-        survey(disk, _settings(disk, files.config, name, new=False))
+        demand_store(disk, _settings(config, name, new=False), name)
     except NotAStore:
         return None
     return name
@@ -116,7 +117,7 @@ def look_at(disk: Disk, files: StoreFiles, name: str, *, resumes: bool, made: bo
     config = files.config
     if name != HERE:
         make = _is_new(disk, name, made=made)
-        config = _settings(disk, files.config, name, new=make)
+        config = _settings(files.config, name, new=make)
         if make:
             return ReplayTarget(name, config, make=True, recovery=None)
     plan = plan_recover(disk, files if name == HERE else config)
@@ -135,12 +136,11 @@ def _is_new(disk: Disk, path: str, *, made: bool) -> bool:
     return made and not (disk.exists(log) and disk.listdir(log))
 
 
-def _settings(disk: Disk, source: StoreConfig, path: str, *, new: bool) -> StoreConfig:
-    own = os.path.join(path, STORE_CONF)
-    base = load(Path(own)) if not new and disk.exists(own) else StoreConfig()
+def _settings(source: StoreConfig, path: str, *, new: bool) -> StoreConfig:
+    base = StoreConfig() if new else sizes_of_store(Path(path) / STORE_CONF)
     fields = (*_BEHAVIOUR, *STORE_SIZES) if new else _BEHAVIOUR
     changes = {name: getattr(source, name) for name in fields}
-    return base.with_changes(
+    return replace(base, follow_links=source.follow_links).with_changes(
         store_path_root_dir=Path(path),
         store_path_commit_log=None,
         read_only_commit_log_store_paths=None,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import CannotRepair, Refused
+from engine.files.directories import PRIVATE
 from engine.format import names
 from engine.format.message import StoredMessage, decode
 from engine.inspect.dump.salvage_scan import Counting, ScanReport
@@ -118,7 +119,10 @@ def export_raw(disk: Disk, config: StoreConfig, name: str, directory: str) -> li
     if disk.exists(directory) and (not disk.is_dir(directory) or disk.listdir(directory)):
         raise Refused("the directory is not empty", path=directory, hint="name an empty or a new directory")
     target = os.path.join(directory, names.COMMITLOG)
-    disk.mkdirs(target)
+    roots = disk.roots()  # what is made there is as private as its directory
+    roots.add(directory)
+    disk = disk.beneath(roots)
+    disk.mkdirs(target, mode=PRIVATE)
     by_file: dict[int, list[Span]] = {}
     for span in log_spans(saved):
         by_file.setdefault(span.origin_offset, []).append(span)

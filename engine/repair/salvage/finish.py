@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Refused
-from engine.inspect.finding import Fix
+from engine.inspect.finding_codes import Fix
 from engine.inspect.next_step import step
 from engine.inspect.store.repairs import APPLIED, Repair, config_places, digest, listing, repairs, unfinished
 from engine.repair.salvage.since import changed_since, since_killed

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import DiskFull, InvalidArgument, NoSpaceToSave, StorageError
+from engine.files.directories import PRIVATE
 from engine.files.written import BLOCK, blocks, blocks_taken, data_ranges
 from engine.format import names
 from engine.inspect.next_step import bring, command_line
@@ -210,18 +211,18 @@ def new_directory(disk: Disk, root: str, command: str, into: str | None = None) 
         n += 1
         directory = f"{base}-{n}"
     if into is None:
-        disk.mkdirs(directory)
+        disk.mkdirs(directory, mode=PRIVATE)
         return directory
     place = _outside(disk, root, into)
     try:
-        disk.mkdirs(top)
+        disk.mkdirs(top, mode=PRIVATE)
     except DiskFull:
-        disk.mkdirs(place)
+        disk.mkdirs(place, mode=PRIVATE)
         disk.make_link(top, place)
-        disk.mkdirs(directory)
+        disk.mkdirs(directory, mode=PRIVATE)
         return directory
     target = os.path.join(place, os.path.basename(directory))
-    disk.mkdirs(target)
+    disk.mkdirs(target, mode=PRIVATE)
     disk.make_link(directory, target)
     return directory
 

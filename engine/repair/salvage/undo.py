@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotRepair
+from engine.files.operations import Touch
 from engine.format import names
 from engine.inspect.store.odd import demand_present, demand_saved
 from engine.inspect.store.repairs import (
@@ -31,6 +32,7 @@ from engine.inspect.store.repairs import (
     repairs,
 )
 from engine.inspect.store.survey import surveyed
+from engine.repair.salvage.forged import demand_plausible
 from engine.repair.salvage.relocate import is_there, put_back
 from engine.repair.salvage.since import (
     changed_since,
@@ -127,7 +129,12 @@ def plan_undo(disk: Disk, store: StoreConfig | StoreFiles) -> UndoPlan:
             "the salvage of this repair was pruned (rstore salvage prune): it can't be undone any more",
             path=pruned.directory,
         )
-    _check_places(config, chain)
+    for repair in chain:
+        demand_plausible(disk, config, repair)
+        for path in {piece[name] for piece in repair.pieces for name in ("path", "target", "via") if piece.get(name)}:
+            disk.demand_inside(os.path.join(root, path))
+        for piece in (piece for piece in repair.pieces if piece["action"] == "overwrite"):
+            disk.demand_inside(place_now(disk, root, chain, repair, piece), Touch.BYTES)
     _check_saved(disk, root, chain)
     now = listing(disk, config, config_places(piece for repair in chain for piece in repair.pieces))
     resumed = any(repair.undoing for repair in chain)
@@ -181,21 +188,6 @@ def _chain(done: list[Repair]) -> list[Repair]:
 
 
 # --- whether it may ---------------------------------------------------------------------------------------------------
-
-
-def _check_places(config: StoreConfig, chain: list[Repair]) -> None:
-    """Nothing is written outside of the store and its log directories, whatever a manifest says."""
-    directories = [os.path.abspath(path) for path in config.log_directories]
-    for repair in chain:
-        paths = (piece.get(name, "") for piece in repair.pieces for name in ("path", "target", "via", "source"))
-        places = [*paths, *repair.manifest.get("files", ())]
-        for path in places:
-            if os.path.isabs(path) and os.path.dirname(path) not in directories:
-                raise CannotRepair(
-                    "a file of the repair is in no directory of the log",
-                    path=path,
-                    hint="give the settings with which the repair was made: -c broker.conf",
-                )
 
 
 def _check_saved(disk: Disk, root: str, chain: list[Repair]) -> None:
@@ -343,7 +335,7 @@ def _make_again(disk: Disk, repair: Repair, piece: dict[str, Any], path: str) ->
             file.close()
         disk.sync_dir(os.path.dirname(path))
     if piece.get("mode"):
-        disk.set_mode(path, int(piece["mode"]) & 0o7777)
+        disk.set_mode(path, int(piece["mode"]) & 0o777)
 
 
 def _remove(disk: Disk, path: str, chain: Sequence[Repair]) -> None:

@@ -238,7 +238,7 @@ def _outcome(
         _measure(plan, log)
         _count_after(plan, log)
         skipped = _skipped(plan, log)
-    _count_short(disk, plan, config, skipped)
+    _count_short(disk, plan, skipped)
     if plan.apache.mode is Mode.ABNORMAL:
         _count_keys(disk, plan)
     return plan
@@ -323,12 +323,12 @@ def _skipped(plan: StartPlan, log: ClosedLog) -> list[tuple[int, int]]:
     return skipped
 
 
-def _count_short(disk: Disk, plan: StartPlan, config: StoreConfig, skipped: list[tuple[int, int]]) -> None:
+def _count_short(disk: Disk, plan: StartPlan, skipped: list[tuple[int, int]]) -> None:
     """Messages of the log that their queue lacks, or loses to a unit that is none, and that dispatch doesn't bring."""
     import numpy as np
 
     try:
-        repair = plan_recover(disk, config, cut=True)
+        repair = plan_recover(disk, plan.files, cut=True)
         plan.wrong = codes_of(repair)
     except RStoreError as error:
         plan.problems.append(f"queues were not compared with the log: {error}")

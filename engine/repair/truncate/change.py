@@ -10,10 +10,15 @@ from engine.format import names
 from engine.repair.change import Change, ChangeRun
 from engine.repair.recover.apply import apply
 from engine.repair.recover.following import after
+from engine.repair.recover.pieces import touched
 from engine.repair.truncate.truncate import TruncatePlan, plan
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine.errors import NextStep, RStoreError
+    from engine.files.disk import Disk
+    from engine.files.operations import Touch
     from engine.inspect.store.survey import StoreFiles
 
 
@@ -38,6 +43,11 @@ class TruncateChange(Change[TruncatePlan]):
     keep: bool = True
     salvage_dir: str | None = None
 
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """See Change."""
+        return () if self.salvage_dir is None else (self.salvage_dir,)
+
     def plan(self, run: ChangeRun, files: StoreFiles) -> TruncatePlan:
         """See Change."""
         with run.caller.progress("reading the log") as tick:
@@ -52,6 +62,10 @@ class TruncateChange(Change[TruncatePlan]):
     def changes(self, plan: TruncatePlan) -> bool:
         """See Change."""
         return plan.repair.would_change
+
+    def touched(self, disk: Disk, plan: TruncatePlan) -> Iterable[tuple[str, Touch]]:
+        """See Change."""
+        return touched(disk, plan.repair)
 
     def apply(self, run: ChangeRun, plan: TruncatePlan) -> str | None:
         """See Change."""

@@ -12,6 +12,8 @@ _UNREADABLE = (
 _REST = "Apache's parser takes the start of an expression for the whole; ours refuses it"
 _OWN_SERIALISATION = "Apache gives this answer in its own serialisation, JSON; ours in the request's"
 _FLAG = "Apache's copy of a half message that is asked about has lost its flag; ours keeps it"
+_GROUP_NAME = "Apache's client refuses a group of this name, and its broker takes it; ours refuses it, too"
+_NOT_TAKEN = "of the groups whose names ours refuses"
 
 EXPLAINED: list[Explained] = [
     Explained(
@@ -41,6 +43,17 @@ EXPLAINED: list[Explained] = [
         "*",
         "Apache's name server keeps a topic until somebody deletes it there, too; ours has its own broker's table",
     ),
+    # --- names that no client takes
+    Explained("group: make, blank name", "*", _GROUP_NAME),
+    Explained("group: make, odd name", "*", _GROUP_NAME),
+    Explained("pull: an empty group", "*", _GROUP_NAME),
+    Explained("back: empty group", "*", _GROUP_NAME),
+    Explained("back: by a send, the name of no group", "*", _GROUP_NAME),
+    Explained("back: by a send, dead", "ext.queueOffset", _NOT_TAKEN),
+    Explained("list: groups' settings", "body.subscriptionGroupTable..*", _NOT_TAKEN, ours="<not there>"),
+    Explained("list: groups' settings", "body.subscriptionGroupTable. .*", _NOT_TAKEN, ours="<not there>"),
+    Explained("list: groups' settings", "body.subscriptionGroupTable.a b/c.*", _NOT_TAKEN, ours="<not there>"),
+    Explained("list: topics' settings", "body.topicConfigTable.%RETRY%.*QueueNums", _NOT_TAKEN, theirs="1", ours="4"),
     # --- bodies
     Explained(
         "group: make, an array", "*", "Apache makes nothing of an array, and calls it a success; ours refuses it"

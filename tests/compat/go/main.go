@@ -1,4 +1,5 @@
 // client-go v2 against `rstore serve`: NAME-SERVICE COUNT; what was sent and seen as one line of JSON.
+// Or one consumer of a group: member NAME-SERVICE GROUP TOPIC FILE concurrent|ordered.
 // Requests are signed where ACCESS_KEY and SECRET_KEY are set.
 package main
 
@@ -21,6 +22,10 @@ import (
 
 func main() {
 	rlog.SetLogLevel("error")
+	if os.Args[1] == "member" {
+		member(os.Args[2:])
+		return
+	}
 	names := []string{os.Args[1]}
 	credentials := primitive.Credentials{AccessKey: os.Getenv("ACCESS_KEY"), SecretKey: os.Getenv("SECRET_KEY")}
 	count, err := strconv.Atoi(os.Args[2])

@@ -15,7 +15,7 @@ from engine.bench.jobs import BY_NAME, FLOORS, JOBS, LIMITS, Against
 from engine.bench.measure import Measurement, measure
 from engine.bench.options import BenchOptions
 from engine.bench.results import Cache, JobPlace, Results, Side
-from engine.bench.run import run
+from engine.bench.run import as_installed, run
 from engine.bench.stores import CopyState, KeptStore
 from engine.bench.timing import MeasureTask, Timer
 from engine.bench.work import BATCH, WORK
@@ -28,6 +28,10 @@ from tests.engine.bench.conftest import PROGRAM, make
 pytestmark = pytest.mark.leaves()
 
 INSIDE = [job for job in JOBS if job.inside]
+
+
+def test_measured_processes_keep_their_bytecode() -> None:
+    assert as_installed({"PYTHONDONTWRITEBYTECODE": "1", "HOME": "/h"}) == {"HOME": "/h"}
 
 
 # --- each job, in this process ---------------------------------------------------------------------------------------

@@ -1,26 +1,37 @@
-"""A client of the wire protocol for tests: one connection, requests and their answers."""
+"""A client of the wire protocol for tests: one connection, frame by frame, with all that a broker says on it.
+
+What stands in the frames is made by `engine.client`, as a real client makes it; the connection is no RemotingClient,
+which hides what these tests look at: bytes, flags, serialisation, answers that nobody has asked for.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
-import orjson
-
+from engine.broker.access import AccessSettings
 from engine.broker.deleted import topics_with_queues
 from engine.broker.serve import Daemon
 from engine.broker.settings.broker_settings import BrokerSettings
+from engine.client import pulling, sending
+from engine.client.consumer_settings import MessageModel, StartFrom
+from engine.client.heartbeats import PUSH, consumer_data, heartbeat_body
+from engine.client.queues import MessageQueue
+from engine.client.subscriptions import ALL, TAG, TopicSubscription
 from engine.config import FlushDiskType, StoreConfig
 from engine.files.disk import Disk
 from engine.store import MessageStore
+from engine.wire.address import parse_address
 from engine.wire.codes import RequestCode
 from engine.wire.command import ONEWAY, RemotingCommand, SerializeType
 from engine.wire.frames import FrameReader, encode
 
+BROKER = "broker-a"
+BORN_MS = 1_700_000_000_000
 SMALL = {"mapped_file_size_commit_log": 4 << 20, "max_hash_slot_num": 1000, "max_index_num": 5000}
 
 
@@ -36,8 +47,7 @@ class Client:
 
     @classmethod
     async def to(cls, address: str, tls: ssl.SSLContext | None = None) -> Client:
-        host, _, port = address.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port), ssl=tls))
+        return cls(*await asyncio.open_connection(*parse_address(address), ssl=tls))
 
     async def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
         """The answer to a request."""
@@ -54,16 +64,7 @@ class Client:
 
     async def answer(self, opaque: int, timeout_s: float = 10) -> RemotingCommand:
         """The answer to an earlier one. Raises TimeoutError, EOFError."""
-        async with asyncio.timeout(timeout_s):
-            while True:
-                for at, command in enumerate(self._waiting):
-                    if command.opaque == opaque:
-                        return self._waiting.pop(at)
-                data = await self.reader.read(1 << 16)
-                if not data:
-                    raise EOFError
-                for command in self.frames.feed(data):
-                    (self._waiting if command.is_response else self.pushed).append(command)
+        return await self._taken(self._waiting, lambda command: command.opaque == opaque, timeout_s)
 
     @property
     def unasked(self) -> list[RemotingCommand]:
@@ -71,12 +72,18 @@ class Client:
         return self._waiting
 
     async def asked(self, code: int, timeout_s: float = 10) -> RemotingCommand:
-        """A request of the broker's: the next one with that code, not answered yet."""
+        """A request of the broker's: the next one with that code, not answered yet. Raises as `answer`."""
+        return await self._taken(self.pushed, lambda command: command.code == code, timeout_s)
+
+    async def _taken(
+        self, there: list[RemotingCommand], wanted: Callable[[RemotingCommand], bool], timeout_s: float
+    ) -> RemotingCommand:
+        """The first command that is wanted of those that are there, or come."""
         async with asyncio.timeout(timeout_s):
             while True:
-                for at, command in enumerate(self.pushed):
-                    if command.code == code:
-                        return self.pushed.pop(at)
+                for at, command in enumerate(there):
+                    if wanted(command):
+                        return there.pop(at)
                 data = await self.reader.read(1 << 16)
                 if not data:
                     raise EOFError
@@ -106,28 +113,16 @@ class Client:
 
     async def produce(self, group: str) -> None:
         """Become a producer."""
-        said = {"clientID": self.client_id, "producerDataSet": [{"groupName": group}]}
-        assert (await self.ask(RequestCode.HEART_BEAT, None, orjson.dumps(said))).code == 0
+        await self._beat(heartbeat_body(self.client_id, [group], []))
 
-    async def heartbeat(
-        self, group: str, topic: str, expression: str = "*", version: int = 1, kind: str = "TAG"
-    ) -> None:
+    async def heartbeat(self, group: str, topic: str, expression: str = ALL, version: int = 1, kind: str = TAG) -> None:
         """Become a consumer."""
-        said = {
-            "clientID": self.client_id,
-            "consumerDataSet": [
-                {
-                    "groupName": group,
-                    "consumeType": "CONSUME_PASSIVELY",
-                    "messageModel": "CLUSTERING",
-                    "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
-                    "subscriptionDataSet": [
-                        {"topic": topic, "subString": expression, "subVersion": version, "expressionType": kind}
-                    ],
-                }
-            ],
-        }
-        assert (await self.ask(RequestCode.HEART_BEAT, None, orjson.dumps(said))).code == 0
+        wanted = TopicSubscription.of(topic, expression, kind, version)
+        mine = consumer_data(group, PUSH, MessageModel.CLUSTERING, StartFrom.FIRST_OFFSET, [wanted])
+        await self._beat(heartbeat_body(self.client_id, [], [mine]))
+
+    async def _beat(self, body: bytes) -> None:
+        assert (await self.ask(RequestCode.HEART_BEAT, None, body)).code == 0
 
     async def closed(self) -> bool:
         """Whether the other side has closed the connection."""
@@ -141,35 +136,30 @@ class Client:
 
 
 def send_fields(topic: str, queue_id: int = 0, properties: str = "", **more: str) -> dict[str, str]:
-    """The header of SEND_MESSAGE_V2."""
-    return {
-        "a": "PG", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1700000000000", "h": "0",
-        "i": properties, "j": "0", **more,
-    }  # fmt: skip
+    """The header of SEND_MESSAGE_V2. `properties`: just these, joined; `more`: letters of the header."""
+    fields = sending.send_fields(topic, 0, 0, properties, BORN_MS, sending.SendRules("PG"))
+    request = sending.SendRequest(RequestCode.SEND_MESSAGE_V2, fields, b"", "")
+    return {**request.to(MessageQueue(topic, BROKER, queue_id)), **more}
 
 
 def pull_fields(topic: str, offset: int, group: str = "G", wait_ms: int = 0, queue_id: int = 0) -> dict[str, str]:
     """The header of PULL_MESSAGE with its own subscription; suspended when it may wait."""
-    return {
-        "consumerGroup": group,
-        "topic": topic,
-        "queueId": str(queue_id),
-        "queueOffset": str(offset),
-        "maxMsgNums": "32",
-        "sysFlag": "6" if wait_ms else "4",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": str(wait_ms),
-        "subscription": "*",
-        "subVersion": "0",
-    }
+    wanted = TopicSubscription.of(topic, ALL, TAG, 0)
+    return pulling.pull_fields(group, MessageQueue(topic, BROKER, queue_id), offset, wanted, wait_ms=wait_ms)
 
 
 @asynccontextmanager
 async def daemon(
-    root: Path, *, sync: bool = False, disk: Disk | None = None, config: StoreConfig | None = None, **settings: object
+    root: Path,
+    *,
+    sync: bool = False,
+    disk: Disk | None = None,
+    config: StoreConfig | None = None,
+    access: AccessSettings | None = None,
+    **settings: object,
 ) -> AsyncIterator[Daemon]:
     """A running daemon on free ports; closed cleanly. `sync`: with SYNC_FLUSH; `disk`: one that fails;
-    `config`: instead of small files."""
+    `config`: instead of small files; `access`: instead of what the settings say."""
     import logging
 
     loop = asyncio.get_running_loop()
@@ -180,7 +170,7 @@ async def daemon(
     try:
         wanted = BrokerSettings(listen_port=0, name_service_port=0)
         made = BrokerSettings.of({}, **{"listen_port": 0, "name_service_port": 0, **settings}) if settings else wanted
-        async with Daemon(made, store, loop, logging.getLogger("test"), topics_before=before) as found:
+        async with Daemon(made, store, loop, logging.getLogger("test"), access, before) as found:
             yield found
     finally:
         await loop.run_in_executor(None, store.close)

@@ -15,13 +15,14 @@ import pytest
 from engine.broker.acl import accounts
 from engine.broker.acl.addresses import BadPattern, pack, parse
 from engine.broker.acl.files import AclChangeFailed, AclFiles
-from engine.broker.acl.guard import Denied, Guard, signature
+from engine.broker.acl.guard import Denied, Guard
 from engine.broker.acl.rights import Perm
 from engine.broker.settings.broker_settings import BrokerSettings
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.wire.codes import RequestCode
 from engine.wire.command import RemotingCommand
+from engine.wire.signing import signature
 from tests.engine.broker.client import Client, daemon, pull_fields, send_fields
 
 HERE, ELSEWHERE = pack("127.0.0.1"), pack("10.1.2.3")
@@ -168,15 +169,21 @@ NOTHING = "No default permission for "
         (310, {"b": "topicB", "a": "P"}, None),
         (310, {"b": "topicC"}, NOTHING + "topic:topicC"),
         (310, {"b": "other"}, NOTHING + "topic:other"),
-        (310, {"b": "%RETRY%x", "a": "groupA"}, NOTHING + "group:groupA"),
+        (310, {"b": "%RETRY%x", "a": "groupA"}, None),
+        (310, {"b": "%RETRY%groupA", "a": "groupB"}, NOTHING + "group:groupA"),
+        (320, {"b": "%RETRY%groupA", "a": "groupB"}, NOTHING + "group:groupA"),
+        (310, {"b": "%DLQ%groupA", "a": "groupB"}, NOTHING + "topic:%DLQ%groupA"),
         (310, {"b": "RMQ_SYS_TRACE_TOPIC"}, None),
         (320, {"b": "topicA"}, NOTHING + "topic:topicA"),
         (324, {"topic": "topicA"}, NOTHING + "topic:topicA"),
         (325, {"b": "topicA"}, NOTHING + "topic:topicA"),
         (325, {"b": "c_REPLY_TOPIC", "topic": "topicA"}, NOTHING + "topic:topicA"),
         (325, {"b": "c_REPLY_TOPIC"}, None),
+        (325, {"b": "topicA", "topic": "RMQ_SYS_TRACE_TOPIC"}, NOTHING + "topic:topicA"),
+        (325, {"topic": "RMQ_SYS_TRACE_TOPIC", "b": "topicA"}, NOTHING + "topic:topicA"),
         (10, {"topic": "topicA"}, NOTHING + "topic:topicA"),
         (10, {"topic": "%RETRY%groupA"}, NOTHING + "group:groupA"),
+        (10, {"topic": "%RETRY%groupA", "group": "groupB", "producerGroup": "groupB"}, NOTHING + "group:groupA"),
         (10, {"topic": "%RETRY%any"}, None),
         (11, {"topic": "topicB", "consumerGroup": "groupB"}, None),
         (11, {"topic": "topicB", "consumerGroup": "groupA"}, NOTHING + "group:groupA"),
@@ -185,9 +192,9 @@ NOTHING = "No default permission for "
         (15, {"topic": "topicC", "consumerGroup": "groupB"}, None),
         (35, {"consumerGroup": "groupA"}, NOTHING + "group:groupA"),
         (35, {"clientID": "c"}, None),
-        (36, {"group": "groupA"}, NOTHING + "group:groupA"),
+        (36, {"group": "groupA", "offset": "0"}, NOTHING + "group:groupA"),
         (38, {"consumerGroup": "groupA"}, NOTHING + "group:groupA"),
-        (37, {"producerGroup": "x"}, None),
+        (37, {"producerGroup": "x", "commitLogOffset": "0"}, None),
         (17, {"topic": "T"}, "Need admin permission for request code=17, but accessKey=RocketMQ is not"),
         (50, {"accessKey": "mine"}, "Need admin permission for request code=50, but accessKey=RocketMQ is not"),
     ],

@@ -224,16 +224,16 @@ def test_no_room_for_the_next_file_of_the_log_is_not_well(tmp_path: Path, caplog
             assert (await client.put("T", b"x")).code == 0
             disk.fail_when(lambda doing: doing.operation is Operation.ALLOCATE and "commitlog" in doing.path)
             codes: list[int] = []
-            while 1 not in codes and len(codes) < 20:
+            while 14 not in codes and len(codes) < 20:
                 codes.append((await client.put("T", bytes(1 << 20))).code)
-            assert codes[-1] == 1
+            assert codes[-1] == 14
             status, said = await get(found, "/health")
             assert (status, [one["code"] for one in said["reasons"]]) == (503, ["disk-full"])
             assert "no space left on device" in said["reasons"][0]["message"]
             found.health.tick()
             assert "unhealthy" in caplog.messages
             disk.heal()
-            disk.usable = 5 << 20  # seen at once, not by the next put: who is not well may be sent nothing
+            disk.usable = 5 << 20  # seen at once, not by the next put: who is unhealthy may be sent nothing
             assert (await get(found, "/health"))[0] == 200
             assert (await client.put("T", b"x")).code == 0
 

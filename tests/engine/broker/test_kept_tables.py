@@ -58,9 +58,9 @@ def test_a_topic_that_cannot_be_written_is_not_there_and_comes_with_space(tmp_pa
             client = await Client.to(found.listening.broker)
             disk.full = True
             refused = await client.put("Sent", b"lost?")
-            assert refused.code == 1
+            assert refused.code == 14
             assert "no space" in (refused.remark or "").lower()
-            assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, made)).code == 1
+            assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, made)).code == 14
             for topic in ("Sent", "Made"):
                 assert (await client.ask(RequestCode.PULL_MESSAGE, pull_fields(topic, 0))).code == 17
             disk.full = False

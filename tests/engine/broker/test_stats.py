@@ -126,18 +126,36 @@ def test_midnight(stats: Stats, clock: Clock) -> None:
     assert (stats.morning.put, stats.yesterday.put, stats.totals().put) == (7, 5, 7)
 
 
+MS = 1_000_000
+
+
 def test_put_times_are_those_of_the_minute_before() -> None:
     times = PutTimes()
     for took in [*[0] * 90, *[15] * 9, 700]:
-        times.add(took)
+        times.add_ns(took * MS)
     assert (times.quantile(0.99), times.longest) == (0, 700)
     times.minute_is_over()
-    assert 14 < times.quantile(0.95) <= 15
-    assert times.quantile(0.999) == 15  # 99 of a hundred: the rank is a whole number
-    assert times.quantile(1) == 700
+    assert 15 < times.quantile(0.95) <= 16  # its class: 15 ms and what is below 16
+    assert times.quantile(0.999) == 16  # 99 of a hundred: the rank is a whole number
+    assert 700 <= times.quantile(1) <= 701
     assert times.spread().split()[:3] == ["[<=0ms]:90", "[0~10ms]:0", "[10~50ms]:9"]
     assert "[500ms~1s]:1 " in times.spread()
-    times.add(60_000)
+    times.add_ns(60_000 * MS)
     times.minute_is_over()
     assert times.spread().endswith("[10s~]:1 ")
-    assert times.quantile(1) == PUT_TIME_BOUNDS[-1]
+    assert times.quantile(1) == PUT_TIME_BOUNDS[-1] + 1
+
+
+def test_puts_of_less_than_a_millisecond_have_quantiles() -> None:
+    """Nearly all puts are: 0.00 would say nothing of them."""
+    times = PutTimes()
+    for took_us in range(1, 1000):
+        times.add_ns(took_us * 1000)
+    times.minute_is_over()
+    for share in (0.1, 0.25, 0.5, 0.75, 0.99, 0.999):
+        assert abs(times.quantile(share) - share) <= max(0.06 * share, 0.011)
+    assert times.spread().startswith("[<=0ms]:999 [0~10ms]:0 ")
+    for took_us in [*[12] * 999, 900]:
+        times.add_ns(took_us * 1000)
+    times.minute_is_over()
+    assert f"{times.quantile(0.99):.2f}" in ("0.01", "0.02")

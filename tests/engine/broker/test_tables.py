@@ -76,15 +76,19 @@ def test_a_filter_lives_as_long_as_its_group_and_a_while_longer(tmp_path: Path) 
     assert found is not None
     assert (found.expression, found.version, found.is_dead) == ("a > 2", 2, True)
     again.register("G", [wants("a > 2", 2)])
+    found = again.get("T", "G")
+    assert found is not None
     assert not found.is_dead
     again.register("G", [])
+    found = again.get("T", "G")
+    assert found is not None
     assert found.is_dead
     clock.ms += 1000
     again.expire()
     assert again.get("T", "G") is None
     changes = again.changes()
     assert changes is not None
-    assert changes.table == {"filterDataByTopic": {}}
+    assert changes.table() == {"filterDataByTopic": {}}
 
 
 def test_a_filter_file_that_says_nothing(tmp_path: Path) -> None:

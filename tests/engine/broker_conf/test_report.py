@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from engine.broker_conf.all_keys import all_keys
 from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.in_force import SERVER, STORE
-from engine.broker_conf.keys import all_keys
 from engine.broker_conf.properties import Line, read_properties
 from engine.broker_conf.report import Judgement, LineVerdict, Report, read_conf
 from engine.broker_conf.start_rules import AT_LEAST, unreadable_server
@@ -73,6 +73,9 @@ def test_a_file_with_comments_behind_its_values() -> None:
         ("mapedFileSizeCommitLog=1", IGNORED, None, "mappedFileSizeCommitLog is read"),
         ("isEnableBatchPush=true", IGNORED, None, "read as enableBatchPush"),
         ("tls.server.mode=enforcing", IGNORED, None, "-Dtls.server.mode="),
+        ("aclStrict=false", IGNORED, None, "a setting of rstore serve"),
+        ("maxGroupsPerClient=9", IGNORED, None, "a setting of rstore serve"),
+        ("adminAllow=10.0.0.7", IGNORED, None, "a setting of rstore serve"),
         ("timerWheelEnable=true", IGNORED, None, "a key of 5.x"),
         ("rmqAddressServerDomain=here", IN_FORCE, "here", ""),
         ("filereservedtime=1", UNKNOWN, None, "did you mean fileReservedTime?"),
@@ -86,6 +89,17 @@ def test_a_verdict_for_each_line(text: str, judgement: Judgement, in_force: obje
     assert why in verdict.why
     assert bool(verdict.why) == bool(why)
     assert verdict.to_json()["verdict"] == judgement.value
+
+
+@pytest.mark.parametrize("path", ["store", "/data/\u8def"])
+def test_the_logs_directory_below_the_stores_is_no_danger_of_its_own(path: str) -> None:
+    assert [danger.keys for danger in read(f"storePathRootDir={path}").dangers] == [("storePathRootDir",)]
+
+
+def test_a_transient_pool_that_is_not_used_was_read_all_the_same() -> None:
+    _, verdict = read("flushDiskType=SYNC_FLUSH\ntransientStorePoolEnable=TRUE").verdicts
+    assert (verdict.judgement, verdict.in_force) == (MISREAD, False)
+    assert verdict.why == "true has no effect with SYNC_FLUSH or on a SLAVE"
 
 
 def test_of_two_lines_with_a_key_the_last_counts() -> None:
@@ -140,6 +154,21 @@ def test_what_a_broker_does_not_start_with(text: str, keys: tuple[str, ...], wha
             "does not load those segments",
         ),
         ("storePathRootDir=/data/store ", ("storePathRootDir",), "another, empty store"),
+        *(
+            (
+                f"storePathRootDir={path}",
+                ("storePathRootDir",),
+                "does not begin with /: the broker makes its files below",
+            )
+            for path in ("store", "$HOME/store", "${user.home}/store", "~/store", '"/data/store"', "'/data/store'")
+        ),
+        ("storePathRootDir=/a\nstorePathCommitLog=log", ("storePathCommitLog",), "'log' does not begin with /"),
+        ("storePathCommitLog=/a,b", ("storePathCommitLog",), "'b' does not begin with /"),
+        (
+            "storePathCommitLog=/a,/b\nreadOnlyCommitLogStorePaths=old",
+            ("readOnlyCommitLogStorePaths",),
+            "'old' does not begin with /",
+        ),
         ("storePathCommitLog=/a, /b", ("storePathCommitLog",), "' /b' is not the directory '/b'"),
         *((f"storePathCommitLog={text}", ("storePathCommitLog",), NO_LOG) for text in (",", ",,", ", ", "\\u0009,")),
         (
@@ -310,4 +339,47 @@ def test_each_lowest_number_is_one_of_a_key() -> None:
     ],
 )
 def test_a_misread_value_whose_default_was_meant_is_no_danger(text: str) -> None:
+    assert read(text).dangers == ()
+
+
+ACL_ON, TLS_ON = "aclEnable=true\n", "tls.server.mode=enforcing\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "keys", "what"),
+    [
+        (ACL_ON, ("aclEnable",), "connects to port 10912 of Apache's broker gets the log"),
+        (ACL_ON + "listenPort=20001\nbrokerRole=SYNC_MASTER", ("aclEnable",), "connects to port 20002 of Apache's"),
+        (ACL_ON + "haListen=0.0.0.0", ("haListen", "aclEnable"), "haListen = '0.0.0.0' without haAllow"),
+        (TLS_ON + "haListen = ::", ("haListen", "tls.server.mode"), "haListen = '::' without haAllow"),
+        (ACL_ON + "haListen=0.0.0.0\nhaAllow=", ("haListen", "aclEnable"), "whoever connects"),
+        (TLS_ON + "haTls=true", ("haTls", "tls.server.mode"), "whoever connects by TLS"),
+        (ACL_ON + "haTls=TRUE \nhaListen=10.0.0.7", ("haListen", "aclEnable"), "whoever connects by TLS"),
+    ],
+)
+def test_a_replication_port_that_is_open_to_all(text: str, keys: tuple[str, ...], what: str) -> None:
+    """Dangerous together with what lets not everybody in; what is so with each broker of Apache's is a note."""
+    report = read(text)
+    (danger,) = report.dangers
+    assert (danger.keys, danger.note, report.starts) == (keys, keys == ("aclEnable",), True)
+    assert what in danger.what
+    assert "haAllow" in danger.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "brokerRole=SYNC_MASTER", "haListen=0.0.0.0", "haTls=true", "tls.server.mode=permissive", TLS_ON),
+        *(ACL_ON + more for more in ("haAllow=10.0.0.7", "haAllow=registered\nhaListen=0.0.0.0", "haListen=::1")),
+        *(
+            ACL_ON + more
+            for more in ("brokerRole=SLAVE\nbrokerId=1", "haTls=true\ntls.server.need.client.auth=require")
+        ),
+        TLS_ON + "haTls=true\nhaListen=127.0.0.1",
+        ACL_ON + "haTls=true\ntls.config.file=/etc/rstore/tls.properties",
+        ACL_ON + "enableDLegerCommitLog=true\ndLegerGroup=g\ndLegerPeers=n0-127.0.0.1:40911\ndLegerSelfId=n0",
+    ],
+)
+def test_a_replication_port_of_which_nothing_is_to_be_told(text: str) -> None:
+    """Without an ACL and enforced TLS everybody may read all the same; DLedger has no such port."""
     assert read(text).dangers == ()

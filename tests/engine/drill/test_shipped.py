@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -61,6 +62,13 @@ def test_a_really_full_disk(drill: Drill, step: int) -> None:
     assert "refused" in result.steps[step].summary
 
 
+@pytest.fixture
+def collected() -> None:
+    """What other tests have left is closed on the real file system: later, descriptors are the fake one's."""
+    gc.collect()
+
+
+@pytest.mark.usefixtures("collected")
 def test_a_full_disk_of_a_fake_file_system(fs: FakeFilesystem) -> None:
     """With one index file: a look-up by key reads all of them, and reads of fake files are slow."""
     text = REAL.text.replace("own = true\n", "own = true\nindex_slots = 500\nindex_entries = 2000\n")

@@ -119,7 +119,7 @@ def test_where_nothing_can_be_mapped_segments_go_by_channel(real: Place, monkeyp
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.ENODEV, "no")
 
-    monkeypatch.setattr("mmap.mmap", refuse)
+    monkeypatch.setattr(real.disk.libc, "map_file", refuse)
     segment = real.disk.open_segment(real.path("00"), 4096, create=True)
     assert not segment.mapped
     segment.write(0, b"abc")

@@ -13,7 +13,8 @@ from engine.files.disk import Disk
 from engine.inspect import next_step
 from engine.inspect.check.check import check
 from engine.inspect.check.doctor import DOCTOR_CODES
-from engine.inspect.finding import CODES, Findings, Fix, Severity
+from engine.inspect.finding import Findings
+from engine.inspect.finding_codes import CODES, Fix, Severity
 from engine.inspect.status.status import STATUS_CODES
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from engine.config import StoreConfig
 from engine.format import message, sysflag
+from engine.format.compression import CompressionType, deflate
 from engine.format.hosts import Host
 from engine.format.message import Message
 from engine.log.scan import RecordBatch, Scanner
@@ -129,18 +130,18 @@ def test_what_is_rare() -> None:
 
 
 def test_compressed_bodies() -> None:
-    """zlib, as 4.9.8 has it, with both of its type bits; what is no zlib stream stays as stored."""
+    """All types, zlib without type bits, too; what is no such stream stays as stored."""
     plain_body = b"sent like this " * 20
     packed = zlib.compress(plain_body)
-    flags = [sysflag.COMPRESSED, sysflag.COMPRESSED | sysflag.COMPRESSION_ZLIB, sysflag.COMPRESSED | 0x100, 0]
-    some = [Message("T", packed, sys_flag=flag) for flag in flags]
+    some = [Message("T", packed, sys_flag=flag) for flag in (sysflag.COMPRESSED, CompressionType.LZ4.flags, 0)]
+    some += [Message("T", deflate(plain_body, kind, 5), sys_flag=kind.flags) for kind in CompressionType]
     some += [Message("T", b"no zlib", sys_flag=1), Message("T", zlib.compress(b""), sys_flag=1)]
     built = logs.build(some, 1 << 16)
     assert_same(built.log, built.end)
     assert_same(built.log, built.end, decompress=True)
     (batch,) = batches(built.log, built.end)
     made = Rows(SPLIT, ("body", "body_length"), decompress=True).of(batch).to_pylist()
-    assert [one["body"] for one in made] == [plain_body, plain_body, packed, packed, b"no zlib", b""]
+    assert [one["body"] for one in made] == [plain_body, packed, packed, *[plain_body] * 3, b"no zlib", b""]
     assert made[0]["body_length"] == len(packed)
 
 

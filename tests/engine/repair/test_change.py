@@ -22,7 +22,6 @@ from engine.repair.reindex.change import ReindexChange
 from engine.repair.reindex.reindex import Scope
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import stores
-from tests.support.checking import check_clean
 
 REINDEX = ReindexChange(Scope())
 
@@ -90,12 +89,10 @@ def test_agreed_it_is_asked_then_made_and_finished(crashed: Path) -> None:
     assert os.path.exists(os.path.join(outcome.salvage, "manifest.json"))
     assert outcome.next is not None
     assert is_free(crashed)
-    check_clean(crashed, settings(crashed))
 
 
 def test_without_a_caller_it_is_agreed_to(crashed: Path) -> None:
     assert carry_out(RecoverChange(), Disk(), settings(crashed)).ending is Ending.APPLIED
-    check_clean(crashed, settings(crashed))
 
 
 @pytest.mark.leaves("index-orphaned", "log-tail", "not-closed", "unit-orphaned")
@@ -118,7 +115,6 @@ def test_where_nothing_is_to_do_nobody_is_asked(tmp_path: Path) -> None:
         assert (outcome.ending, outcome.changes, outcome.salvage) == (Ending.UNCHANGED, False, None)
     assert operator.told == []
     assert bytes_of(root) == before
-    check_clean(root, settings(root))
 
 
 @pytest.mark.leaves("log-damage", "not-closed")
@@ -155,7 +151,6 @@ def test_interrupted_while_it_is_made_what_was_planned_is_given_back(at: str, wi
     assert not (root / names.REINDEX_BUILD).exists()
     assert is_free(root)
     carry_out(REINDEX, Disk(), settings(root))
-    check_clean(root, settings(root))
 
 
 @pytest.mark.leaves("unit-missing")
@@ -236,7 +231,6 @@ def test_planning_writes_into_one_directory_of_its_own(change: RecoverChange, tm
     assert stores.snapshot(root) == held
     carry_out(change, Disk(), settings(root))
     assert not (root / own).exists()
-    check_clean(root, settings(root))
 
 
 def test_what_happened_before_the_lock_was_had_is_in_the_plan(tmp_path: Path) -> None:
@@ -254,7 +248,6 @@ def test_what_happened_before_the_lock_was_had_is_in_the_plan(tmp_path: Path) ->
 
     outcome = carry_out(Late(), Disk(), settings(root))
     assert outcome.plan.repair.log.end.records == 29
-    check_clean(root, settings(root))
 
 
 @pytest.mark.parametrize("change", [RecoverChange(), REINDEX], ids=lambda change: change.name)
@@ -272,4 +265,3 @@ def test_a_store_is_surveyed_once(run: Any, change: RecoverChange, without_queue
     run(change, disk, settings(without_queue), Operator(agreed=False))
     assert disk.surveys == 1
     carry_out(change, Disk(), settings(without_queue))
-    check_clean(without_queue, settings(without_queue))

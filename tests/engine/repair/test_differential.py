@@ -12,7 +12,7 @@ import pytest
 
 from engine.errors import RStoreError
 from engine.files.disk import Disk
-from engine.inspect.finding import Severity
+from engine.inspect.finding_codes import Severity
 from engine.repair.recover.recover import plan_recover
 from tests.conftest import Store
 from tests.engine.repair import corpus, differences
@@ -69,13 +69,14 @@ def check(case: corpus.Case, base: Path, store: Path) -> None:
 
 @pytest.mark.leaves
 @pytest.mark.wide
-@pytest.mark.parametrize("case", sample(GOLDEN, 2), ids=ids)
+@pytest.mark.parametrize("case", sample(GOLDEN, 7), ids=ids)
 def test_golden_case(case: corpus.Case, golden_store: Store, golden_copy: Store) -> None:
     check(case, golden_store(case["base"]), golden_copy(case["base"]))
 
 
 @pytest.mark.leaves
-@pytest.mark.parametrize("case", OURS, ids=ids)
+@pytest.mark.wide
+@pytest.mark.parametrize("case", sample(OURS, 2), ids=ids)
 def test_fixture_case(case: corpus.Case, fixture_store: Store, fixture_copy: Store) -> None:
     store = fixture_copy(case["base"])
     check(case, fixture_store(case["base"]), store)

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,10 +73,10 @@ def recover(root: Path, *, cut: bool = False) -> RecoverPlan:
     return plan
 
 
-def messages(root: Path) -> dict[tuple[int, int], bytes]:
+def messages(root: Path, *, follow_links: bool = False) -> dict[tuple[int, int], bytes]:
     """Body of every message by queue and queue offset."""
     found = {}
-    with MessageStore.open(settings(root)) as store:
+    with MessageStore.open(replace(settings(root), follow_links=follow_links)) as store:
         for queue in (0, 1):
             at = store.min_offset("T", queue)
             while at < store.max_offset("T", queue):

@@ -92,7 +92,7 @@ def files_swapped(scene: Scene) -> str:
 
 
 def file_renamed(scene: Scene) -> str:
-    """An index file under another time, or a name that is none."""
+    """An index file under another time, or an invalid name."""
     path = scene.pick(scene.index_files())
     name = scene.rng.choice([str(int(path.name) + 10**9), str(int(path.name) - 10**9), path.name[:-1], path.name + "0"])
     if path.with_name(name).exists():

@@ -67,7 +67,7 @@ def range_repeated(scene: Scene) -> str:
 
 
 def bytes_inserted(scene: Scene) -> str:
-    """Bytes that came in between: all behind them in the file is shifted."""
+    """Bytes that came in between: all bytes after them in the file are shifted."""
     path, filled = _filled(scene)
     at, size = scene.rng.randrange(filled), scene.rng.choice([1, 4, 20, 91, 1000])
     data = own.content(path)
@@ -77,7 +77,7 @@ def bytes_inserted(scene: Scene) -> str:
 
 
 def bytes_deleted(scene: Scene) -> str:
-    """Bytes that fell out: all behind them in the file is shifted."""
+    """Bytes that fell out: all bytes after them in the file are shifted."""
     path, filled = _filled(scene)
     at, size = scene.rng.randrange(filled), scene.rng.choice([1, 4, 20, 91, 1000])
     data = own.content(path)

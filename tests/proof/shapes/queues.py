@@ -69,7 +69,7 @@ def units_foreign(scene: Scene) -> str:
 
 
 def units_past_end(scene: Scene) -> str:
-    """Units more than there are messages: copies, or that point behind the log's end."""
+    """Units more than there are messages: copies, or that point after the log end."""
     path, units = scene.queue_file()
     if (units + 2) * UNIT > path.stat().st_size:
         raise NotHere
@@ -88,7 +88,7 @@ def queue_file_cut(scene: Scene) -> str:
 
 
 def queue_file_long(scene: Scene) -> str:
-    """A queue's file with bytes behind its end."""
+    """A queue's file with bytes after its end."""
     path, _ = scene.queue_file()
     with path.open("ab") as file:
         file.write(scene.rng.choice([bytes(UNIT), scene.rng.randbytes(13), own.content(path)[:200]]))
@@ -108,7 +108,7 @@ def queue_files_swapped(scene: Scene) -> str:
 
 
 def queue_file_far(scene: Scene) -> str:
-    """An empty queue file far behind the others."""
+    """An empty queue file far after the others."""
     path = scene.pick(scene.queue_files())
     size = int(scene.base.settings["mappedFileSizeConsumeQueue"])
     far = path.with_name(f"{int(path.name) + size * scene.rng.randrange(5, 500):020d}")

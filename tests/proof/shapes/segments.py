@@ -57,7 +57,7 @@ def segment_short(scene: Scene) -> str:
 
 
 def segment_long(scene: Scene) -> str:
-    """A segment with bytes behind its end."""
+    """A segment with bytes after its end."""
     _, path = scene.segment()
     data = own.content(path)
     more = scene.rng.choice([bytes(PAGE), scene.rng.randbytes(777), data[: len(data) // 2], b"\n"])

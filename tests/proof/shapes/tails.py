@@ -1,4 +1,4 @@
-"""Records where none was written: behind the log's end, and within the bodies of others; and clocks that jump."""
+"""Records where none was written: after the log end, and within the bodies of others; and clocks that jump."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def _tail(scene: Scene, *, own_place: bool) -> str:
         written += 1
     if not written:
         raise NotHere
-    return f"{written} old records after the log's end in {scene.said(path)}"
+    return f"{written} old records after the log end in {scene.said(path)}"
 
 
 def stale_tail(scene: Scene) -> str:
-    """1 to 20 whole old records behind the log's end, that say where they lay before."""
+    """1 to 20 whole old records after the log end, that say where they lay before."""
     return _tail(scene, own_place=False)
 
 
 def stale_tail_in_place(scene: Scene) -> str:
-    """1 to 20 whole old records behind the log's end, that say that they lie there: left by a log that was cut."""
+    """1 to 20 whole old records after the log end, that say that they lie there: left by a log that was cut."""
     return _tail(scene, own_place=True)
 
 

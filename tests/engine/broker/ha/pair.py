@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,11 +26,19 @@ WAIT_S = 60
 class Pair:
     """A master that listens, and slaves that follow it."""
 
-    def __init__(self, root: Path, role: BrokerRole = BrokerRole.ASYNC_MASTER, **changes: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        role: BrokerRole = BrokerRole.ASYNC_MASTER,
+        ha: HaSettings = QUICK,
+        tls: ssl.SSLContext | None = None,
+        **changes: Any,
+    ) -> None:
         self.root = root
+        self.registered: set[str] = set()
         self.changes = changes
         self.master = MessageStore.open(small(root / "master", broker_role=role, slave_timeout=500, **changes))
-        self.service = MasterService(self.master, "127.0.0.1", 0, QUICK, LOG)
+        self.service = MasterService(self.master, "127.0.0.1", 0, ha, LOG, tls=tls, registered=lambda: self.registered)
         self.port = self.service.start()
         self.slaves: list[tuple[MessageStore, SlaveClient]] = []
 
@@ -41,10 +50,12 @@ class Pair:
         port: int = 0,
         disk: Disk | None = None,
         bytes_per_s: float | None = None,
+        tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
     ) -> SlaveClient:
         store = MessageStore.open(small(self.root / name, broker_role=BrokerRole.SLAVE, **self.changes), disk)
-        settings = replace(QUICK, master_address=f"127.0.0.1:{port or self.port}")
-        client = SlaveClient(store, settings, LOG, start=start, overlap=overlap, bytes_per_s=bytes_per_s)
+        settings = replace(QUICK, master_address=f"{host}:{port or self.port}")
+        client = SlaveClient(store, settings, LOG, start=start, overlap=overlap, bytes_per_s=bytes_per_s, tls=tls)
         client.start()
         self.slaves.append((store, client))
         return client

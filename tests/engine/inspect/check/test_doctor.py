@@ -18,7 +18,7 @@ from engine.files.lock import StoreLock
 from engine.inspect.check import doctor as module
 from engine.inspect.check.doctor import DOCTOR_CODES, DoctorResult, doctor
 from engine.inspect.check.doctor_conf import CONF_CODES
-from engine.inspect.finding import Severity
+from engine.inspect.finding_codes import Severity
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover
 from tests.conftest import Store
@@ -140,6 +140,8 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "config-bak-bad": bad_backup,
 }
 BY_OTHER_TESTS = {
+    "own-keys",  # test_hostile_store.py
+    "ha-open",  # test_replicate.py
     *(
         "path-missing",
         "path-unnamed",
@@ -312,6 +314,7 @@ storePathIndex=/elsewhere
 brokerNam=b
 rocketmq.broker.diskSpaceWarningLevelRatio=0.4
 deleteWhen=x
+aclEnable=true
 """
 
 
@@ -326,6 +329,7 @@ def test_the_brokers_file_is_looked_at(fixture_copy: Store, tmp_path: Path) -> N
     assert told["conf-misread"].where == f"{conf}:2"
     assert told["conf-unknown"].where == f"{conf}:4"
     assert "did you mean brokerName?" in told["conf-unknown"].message
+    assert "port 10912 of Apache's broker" in told["conf-open"].message
     assert not found.starts
     (full,) = [f.message for f in found.findings if f.code == "disk-full"]
     assert "50% used, the limit is 40%" in full

@@ -18,7 +18,7 @@ from engine.format.hosts import Host
 from engine.format.message import Message
 from engine.inspect.check.check import check
 from engine.inspect.check.verify import verify
-from engine.inspect.finding import Severity
+from engine.inspect.finding_codes import Severity
 from engine.inspect.store.survey import survey
 from engine.log.doubts import doubts_of
 from engine.log.scan import RecordBatch, Scanner

@@ -145,7 +145,7 @@ def test_golden_case(case: corpus.Case, golden_store: Store, golden_copy: Store)
 
 @pytest.mark.leaves
 @pytest.mark.wide
-@pytest.mark.parametrize("case", sample(OURS, 2), ids=ids)
+@pytest.mark.parametrize("case", sample(OURS, 4), ids=ids)
 def test_fixture_case(case: corpus.Case, fixture_store: Store, fixture_copy: Store) -> None:
     check(case, fixture_store(case["base"]), fixture_copy(case["base"]))
 

@@ -23,7 +23,6 @@ from engine.repair.recover.log_end import NORMAL_FILES
 from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 from tests.support import stores
-from tests.support.checking import check_clean
 
 FILE = 8192
 KINDS = (sysflag.TRANSACTION_NONE,) * 6 + (
@@ -154,4 +153,3 @@ def test_damage_that_a_cut_went_on_around_is_known_to_the_next_run(made: Path, t
     again = plan_recover(Disk(), settings(root))
     assert again.refusal is None
     assert not again.changed
-    check_clean(root, settings(root), known=KNOWN, why="damage that stays")

@@ -11,7 +11,7 @@ from engine.errors import DamageInTheMiddle
 from engine.files.disk import Disk
 from engine.inspect import next_step
 from engine.inspect.check.check import check
-from engine.inspect.finding import Fix
+from engine.inspect.finding_codes import Fix
 from engine.inspect.store.survey import survey
 from engine.repair.recover.apply import apply
 from engine.repair.recover.problems import CHECKPOINT_AHEAD

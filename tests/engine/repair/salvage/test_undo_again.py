@@ -262,4 +262,3 @@ def test_an_empty_queue_file_of_a_killed_repair_is_known_by_the_words_of_every_v
     assert is_made_since(piece, newer, [newer, older])
     assert not is_made_since(piece, older, [newer, older])
     assert not is_made_since({**piece, "why": "not a file"}, newer, [newer, older])
-    check_clean(root, settings(root))

@@ -78,7 +78,7 @@ def check(case: corpus.Case, store: Path) -> None:
 
 @pytest.mark.leaves
 @pytest.mark.wide
-@pytest.mark.parametrize("case", sample(GOLDEN, 4), ids=ids)
+@pytest.mark.parametrize("case", sample(GOLDEN, 8), ids=ids)
 def test_golden_case(case: corpus.Case, golden_copy: Store) -> None:
     check(case, golden_copy(case["base"]))
 

@@ -57,6 +57,8 @@ public final class Bench {
                 return new Served(options, clock).send();
             case "serve-pull":
                 return new Served(options, clock).pull();
+            case "serve-push":
+                return new Served(options, clock).push();
             case "serve-wake":
                 return new Served(options, clock).wake();
             default:

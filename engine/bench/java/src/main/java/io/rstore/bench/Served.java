@@ -16,6 +16,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -141,6 +142,30 @@ final class Served {
         consumer.shutdown();
         producer.shutdown();
         return times.done(16L * count);
+    }
+
+    /** A push consumer takes {@code count} messages from the first on; timed from its start. */
+    Done push() throws Exception {
+        CountDownLatch left = new CountDownLatch(options.number("count"));
+        AtomicLong bytes = new AtomicLong();
+        clock.start();
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("rstore_bench_push_apache");
+        consumer.setNamesrvAddr(options.text("names"));
+        consumer.setInstanceName("push");
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (given, context) -> {
+            given.forEach(one -> {
+                bytes.addAndGet(one.getBody().length);
+                left.countDown();
+            });
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        left.await();
+        clock.stop();
+        consumer.shutdown();
+        return new Done(options.number("count"), bytes.get());
     }
 
     private DefaultMQProducer producer(String name) throws Exception {

@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -45,7 +46,7 @@ public final class Load {
         System.exit(0);
     }
 
-    /** Sends until stdin ends. The client's own retries are on; a send that failed all the same is another message. */
+    /** Sends until stdin ends, and says so once the first is acknowledged. The client's own retries are on; a send that failed all the same is another message. */
     private void produce(Path file, int threads) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("load");
         producer.setNamesrvAddr(names);
@@ -55,6 +56,7 @@ public final class Load {
         AtomicLong number = new AtomicLong();
         Map<String, AtomicInteger> refused = new ConcurrentHashMap<>();
         AtomicInteger cut = new AtomicInteger();
+        AtomicBoolean first = new AtomicBoolean(true);
         Thread[] senders = new Thread[threads];
         boolean[] ended = {false};
         for (int at = 0; at < threads; at++) {
@@ -64,7 +66,9 @@ public final class Load {
                     Message message = new Message(topic, "a", key, new byte[500]);
                     try {
                         if (producer.send(message).getSendStatus() == SendStatus.SEND_OK) {
-                            keys.add(key);
+                            if (keys.add(key) && first.compareAndSet(true, false)) {
+                                System.out.println("sending");
+                            }
                         }
                     } catch (Exception e) {
                         Throwable why = e instanceof MQBrokerException ? e : e.getCause(); // that of its last retry

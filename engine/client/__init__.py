@@ -1,0 +1,1 @@
+"""A client of RocketMQ clusters: asyncio over the same `wire/` as the daemon. Knows no store."""

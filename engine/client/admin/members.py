@@ -1,0 +1,269 @@
+"""Clients that are connected: producers, consumers, and what a consumer says of itself.
+
+Source: ConsumerConnectionSubCommand, ProducerConnectionSubCommand, ConsumerStatusSubCommand, ProducerSubCommand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.client.admin.session import LONG_S, json_of, text_of
+from engine.client.queues import MessageQueue
+from engine.errors import FormatError, NotFound
+from engine.format import fastjson
+from engine.wire import object_keys
+from engine.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from engine.client.admin.session import AdminSession
+
+_V4_0_0 = 213
+"""The number of that version; each release has two numbers, for its snapshot and for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedClient:
+    """A client of a group. `last_ms`: when a broker has last heard of it; 0: it does not say."""
+
+    group: str
+    client_id: str
+    address: str
+    language: str
+    version: str
+    version_number: int
+    last_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOnline:
+    """The consumers of a group. `subscriptions`: expression by topic."""
+
+    group: str
+    clients: tuple[ConnectedClient, ...]
+    consumes: str = ""
+    model: str = ""
+    start: str = ""
+    subscriptions: Mapping[str, str] | None = None
+
+    @property
+    def lowest_version(self) -> str:
+        """Of its clients; empty: it has none."""
+        return min(self.clients, key=lambda one: one.version_number).version if self.clients else ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAtClient:
+    """A queue that a consumer has: messages in memory, the offset that it has committed, when it last pulled."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    commit_offset: int
+    cached: int
+    cached_first: int
+    cached_last: int
+    locked: bool
+    dropped: bool
+    last_pull_ms: int
+    last_consume_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """What a consumer says of itself, with Apache's names of properties. `stack`: of its threads, where asked for."""
+
+    group: str
+    client_id: str
+    properties: Mapping[str, str]
+    subscriptions: tuple[Mapping[str, Any], ...]
+    queues: tuple[QueueAtClient, ...]
+    rates: Mapping[str, Mapping[str, float]]
+    stack: str | None
+
+
+def version_name(number: int) -> str:
+    """V4_9_8 for 409; the number itself before 4.0.0. Source: MQVersion#getVersionDesc."""
+    if number < _V4_0_0:
+        return str(number)
+    release = 400 + (number - _V4_0_0 + 1) // 2
+    snapshot = "_SNAPSHOT" if (number - _V4_0_0) % 2 else ""
+    return f"V{release // 100}_{release // 10 % 10}_{release % 10}{snapshot}"
+
+
+async def consumers_of_group(admin: AdminSession, group: str) -> GroupOnline:
+    """The consumers of a group that any master knows; none where nobody is connected."""
+    online: dict[str, ConnectedClient] = {}
+    body: dict[str, Any] = {}
+    for at in (await admin.clusters()).masters():
+        answer = await admin.ask(
+            at.address,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST,
+            {"consumerGroup": group},
+            also=ResponseCode.CONSUMER_NOT_ONLINE,
+        )
+        if answer.code == ResponseCode.SUCCESS:
+            body = json_of(answer, at.address)
+            online |= {one.client_id: one for one in _clients(group, body, at.address)}
+    table = body.get("subscriptionTable") or {}
+    return GroupOnline(
+        group,
+        tuple(online[name] for name in sorted(online)),
+        str(body.get("consumeType") or ""),
+        str(body.get("messageModel") or ""),
+        str(body.get("consumeFromWhere") or ""),
+        {str(topic): str(one.get("subString", "")) for topic, one in sorted(table.items()) if isinstance(one, dict)},
+    )
+
+
+async def online_consumers(admin: AdminSession, group: str) -> GroupOnline:
+    """The consumers of a group.
+
+    Raises:
+        InvalidArgument: no such group. NotFound: no consumer of it is connected.
+    """
+    await admin.demand_group(group)
+    online = await consumers_of_group(admin, group)
+    demand_connected(online, None)
+    return online
+
+
+async def producers_of_group(admin: AdminSession, group: str, topic: str) -> tuple[ConnectedClient, ...]:
+    """The producers of a group that brokers of a topic know.
+
+    Raises:
+        InvalidArgument: no such topic. NotFound: no producer of the group is connected.
+    """
+    route = await admin.demand_topic(topic)
+    online: dict[str, ConnectedClient] = {}
+    for at in await admin.masters_of(route):
+        answer = await admin.ask(
+            at.address,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST,
+            {"producerGroup": group},
+            also=ResponseCode.SYSTEM_ERROR,  # the code for a group that nobody knows
+        )
+        if answer.code == ResponseCode.SUCCESS:
+            online |= {one.client_id: one for one in _clients(group, json_of(answer, at.address), at.address)}
+    if not online:
+        raise NotFound(f"no producer of group {group} is connected")
+    return tuple(online[name] for name in sorted(online))
+
+
+async def list_producers(
+    admin: AdminSession, cluster: str | None = None, broker: str | None = None
+) -> tuple[ConnectedClient, ...]:
+    """All producers that masters know. Raises InvalidArgument: no such cluster or broker."""
+    online: dict[tuple[str, str], ConnectedClient] = {}
+    for at in (await admin.clusters()).masters(cluster, broker):
+        body = await admin.json(at.address, RequestCode.GET_ALL_PRODUCER_INFO)
+        for group, clients in (body.get("data") or {}).items():
+            for one in clients:
+                client = _client(str(group), one, at.address)
+                online[client.group, client.client_id] = client
+    return tuple(online[key] for key in sorted(online))
+
+
+def _clients(group: str, body: Mapping[str, Any], address: str) -> list[ConnectedClient]:
+    return [_client(group, one, address) for one in body.get("connectionSet") or ()]
+
+
+def _client(group: str, one: Mapping[str, Any], address: str) -> ConnectedClient:
+    try:
+        version = int(one["version"])
+        return ConnectedClient(
+            group,
+            str(one["clientId"]),
+            str(one.get("clientAddr") or one.get("remoteIP") or "").removeprefix("/"),
+            str(one["language"]),
+            version_name(version),
+            version,
+            int(one.get("lastUpdateTimestamp") or 0),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"malformed client of {address}: {type(error).__name__} {error}") from None
+
+
+async def consumer_states(
+    admin: AdminSession, group: str, client_id: str | None = None, *, stack: bool = False
+) -> tuple[ConsumerState, ...]:
+    """What the consumers of a group say of themselves. `client_id`: of this one alone. `stack`: with their threads.
+
+    Raises:
+        InvalidArgument: no such group. NotFound: no such consumer is connected.
+    """
+    await admin.demand_group(group)
+    online = await consumers_of_group(admin, group)
+    chosen = demand_connected(online, client_id)
+    return tuple([await _state(admin, group, one, stack=stack) for one in chosen])
+
+
+def demand_connected(online: GroupOnline, client_id: str | None) -> list[str]:
+    """The ids of a group's consumers, or this one alone. Raises NotFound: it is not connected, or none is."""
+    ids = [one.client_id for one in online.clients]
+    chosen = [one for one in ids if client_id in (None, one)]
+    if not chosen:
+        what = "no consumer" if client_id is None else f"no consumer {client_id}"
+        hint = f"connected: {', '.join(ids)}" if ids else None
+        raise NotFound(f"{what} of group {online.group} is connected", hint=hint)
+    return chosen
+
+
+async def _state(admin: AdminSession, group: str, client_id: str, *, stack: bool) -> ConsumerState:
+    fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "true" if stack else "false"}
+    masters = (await admin.clusters()).masters()
+    for at in masters:
+        answer = await admin.ask(
+            at.address,
+            RequestCode.GET_CONSUMER_RUNNING_INFO,
+            fields,
+            timeout_s=LONG_S,
+            also=None if at == masters[-1] else ResponseCode.SYSTEM_ERROR,  # it is connected to another one
+        )
+        if answer.code == ResponseCode.SUCCESS:
+            break
+    return parse_state(group, client_id, text_of(answer))
+
+
+def parse_state(group: str, client_id: str, text: str) -> ConsumerState:
+    """What a consumer's answer says. Raises FormatError."""
+    table, rest = object_keys.split(text, "mqTable")
+    body = fastjson.loads(rest)
+    try:
+        queues = [
+            QueueAtClient(
+                str(queue["topic"]),
+                str(queue["brokerName"]),
+                int(queue["queueId"]),
+                int(one["commitOffset"]),
+                int(one["cachedMsgCount"]),
+                int(one["cachedMsgMinOffset"]),
+                int(one["cachedMsgMaxOffset"]),
+                bool(one["locked"]),
+                bool(one["droped"]),
+                int(one["lastPullTimestamp"]),
+                int(one["lastConsumeTimestamp"]),
+            )
+            for queue, one in table
+        ]
+        return ConsumerState(
+            group,
+            client_id,
+            {str(name): str(value) for name, value in sorted((body.get("properties") or {}).items())},
+            tuple(body.get("subscriptionSet") or ()),
+            tuple(sorted(queues, key=lambda one: (one.topic, one.broker, one.queue_id))),
+            dict(sorted((body.get("statusTable") or {}).items())),
+            body.get("jstack"),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"malformed state of consumer {client_id}: {type(error).__name__} {error}") from None
+
+
+async def holders_of_queues(admin: AdminSession, group: str) -> dict[MessageQueue, str]:
+    """Which consumer of a group has which queue. One that does not answer has none."""
+    holders: dict[MessageQueue, str] = {}
+    for client in (await consumers_of_group(admin, group)).clients:
+        state = await _state(admin, group, client.client_id, stack=False)
+        holders |= {MessageQueue(one.topic, one.broker, one.queue_id): client.client_id for one in state.queues}
+    return holders

@@ -1,0 +1,135 @@
+"""Where a topic's queues are: what a name server answers, and the queues that clients make of it. No I/O.
+
+Source: TopicRouteData, MQClientInstance#topicRouteData2TopicPublishInfo, #topicRouteData2TopicSubscribeInfo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.client.queues import MessageQueue
+from engine.errors import FormatError
+from engine.format import fastjson
+
+PERM_READ, PERM_WRITE = 4, 2
+MASTER = 0
+"""The broker id of a master."""
+QUEUES_MAX = 1 << 16
+"""Queues of a topic on one broker that are believed."""
+ALL_QUEUES_MAX = 1 << 18
+"""And on all brokers: a consumer keeps something for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """A topic on the brokers of one name: numbers of queues, permissions."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """See the module.
+
+    Attributes:
+        queues: sorted by broker name, as clients sort them.
+        brokers: address by broker id, by broker name.
+        clusters: cluster by broker name.
+        order: of an ordered topic, `BROKER:QUEUES;…`; empty otherwise.
+    """
+
+    queues: tuple[QueueData, ...]
+    brokers: Mapping[str, Mapping[int, str]]
+    clusters: Mapping[str, str]
+    order: str = ""
+
+    def write_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that a producer may send to, in Apache's order."""
+        if self.order:
+            return _ordered(topic, self.order)
+        return tuple(
+            MessageQueue(topic, data.broker, number)
+            for data in self.queues
+            if data.perm & PERM_WRITE and MASTER in self.brokers.get(data.broker, {})
+            for number in range(data.write_queues)
+        )
+
+    def read_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that a consumer reads, sorted."""
+        return tuple(
+            sorted(
+                MessageQueue(topic, data.broker, number)
+                for data in self.queues
+                if data.perm & PERM_READ
+                for number in range(data.read_queues)
+            )
+        )
+
+    def address(self, broker: str, broker_id: int = MASTER, *, only: bool = False) -> str | None:
+        """A broker's address; where that id is not there and not `only` it will do, any other of the name."""
+        addresses = self.brokers.get(broker, {})
+        if broker_id not in addresses and not only and addresses:
+            return addresses[min(addresses)]
+        return addresses.get(broker_id)
+
+    def for_a_new_topic(self, queues: int) -> TopicRoute:
+        """As the route of TBW102 stands for a topic that a send is to create, with at most so many queues a broker.
+
+        Source: MQClientInstance#updateTopicRouteInfoFromNameServer (isDefault).
+        """
+        made = []
+        for data in self.queues:
+            number = min(queues, data.read_queues)
+            made.append(replace(data, read_queues=number, write_queues=number))
+        return replace(self, queues=tuple(made))
+
+
+def _ordered(topic: str, order: str) -> tuple[MessageQueue, ...]:
+    made = []
+    for part in filter(None, order.split(";")):
+        broker, _, number = part.partition(":")
+        if not number.isascii() or not number.isdecimal() or int(number) > QUEUES_MAX:
+            raise FormatError(f"malformed order of topic {topic}: {part[:100]!r} is not BROKER:QUEUES")
+        made += [MessageQueue(topic, broker, at) for at in range(int(number))]
+    return tuple(made)
+
+
+def parse_route(body: bytes | memoryview) -> TopicRoute:
+    """The route of a name server's answer.
+
+    Raises:
+        FormatError: it is none.
+    """
+    return _route(fastjson.loads(bytes(body).decode("utf-8", "replace")))
+
+
+def _route(fields: Any) -> TopicRoute:
+    try:
+        queues = [
+            QueueData(
+                str(one["brokerName"]), _number(one, "readQueueNums"), _number(one, "writeQueueNums"), int(one["perm"])
+            )
+            for one in fields.get("queueDatas") or ()
+        ]
+        brokers, clusters = {}, {}
+        for one in fields.get("brokerDatas") or ():
+            brokers[str(one["brokerName"])] = {int(number): str(at) for number, at in one["brokerAddrs"].items()}
+            clusters[str(one["brokerName"])] = str(one.get("cluster") or "")
+        order = str(fields.get("orderTopicConf") or "")
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise FormatError(f"malformed topic route: {type(error).__name__} {error}") from None
+    if sum(max(one.read_queues, one.write_queues) for one in queues) > ALL_QUEUES_MAX:
+        raise FormatError(f"malformed topic route: more queues than {ALL_QUEUES_MAX}")
+    return TopicRoute(tuple(sorted(queues, key=lambda one: one.broker)), brokers, clusters, order)
+
+
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    number = int(fields[name])
+    if not 0 <= number <= QUEUES_MAX:
+        raise ValueError(f"{name} {number}")
+    return number

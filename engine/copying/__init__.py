@@ -1,0 +1,1 @@
+"""Messages and consumer offsets copied from one cluster to another (see run.py)."""

@@ -1,0 +1,1 @@
+"""The ACL and what else tells who may ask: in pieces and in a daemon."""

@@ -1,0 +1,122 @@
+"""What was acknowledged can be seen: requests that come before dispatch has done its work wait for it, off the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.broker.requests import dispatched
+from engine.config import StoreConfig
+from engine.format.message import decode
+from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.command import RemotingCommand
+from tests.engine.broker.client import SMALL, Client, daemon, pull_fields
+from tests.engine.opening import assert_sound
+
+TOPIC = "T"
+QUEUE = {"topic": TOPIC, "queueId": "0"}
+ALWAYS = {"beginTimestamp": "0", "endTimestamp": str((1 << 63) - 1)}
+KEY = "KEYS\x01k1\x02"
+Ask = tuple[int, dict[str, str]]
+Judge = Callable[[RemotingCommand], bool]
+
+END: Ask = (RequestCode.GET_MAX_OFFSET, QUEUE)
+"""Messages in a queue."""
+
+ASKED: dict[str, tuple[Ask, Judge]] = {
+    "max": (END, lambda answer: answer.fields["offset"] == "3"),
+    "by-time": (
+        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**QUEUE, "timestamp": str((1 << 63) - 1)}),
+        lambda answer: answer.fields["offset"] == "2",
+    ),
+    "earliest": (
+        (RequestCode.GET_EARLIEST_MSG_STORETIME, QUEUE),
+        lambda answer: int(answer.fields["timestamp"]) > 0,
+    ),
+    "key": (
+        (RequestCode.QUERY_MESSAGE, {"topic": TOPIC, "key": "k1", "maxNum": "9", **ALWAYS}),
+        lambda answer: answer.code == 0 and decode(answer.body).body == b"a",
+    ),
+    "pull": (
+        (RequestCode.PULL_MESSAGE, pull_fields(TOPIC, 0)),
+        lambda answer: answer.code == 0 and decode(answer.body).body == b"a",
+    ),
+    "pull-after-what-was-sent": (
+        (RequestCode.PULL_MESSAGE, pull_fields(TOPIC, 3)),
+        lambda answer: answer.code == ResponseCode.PULL_NOT_FOUND,
+    ),
+    "pull-that-waits-inside": (
+        (RequestCode.PULL_MESSAGE, pull_fields(TOPIC, 2, wait_ms=60_000)),
+        lambda answer: answer.code == 0 and decode(answer.body).body == b"c",
+    ),
+}
+
+
+async def put_three(client: Client) -> None:
+    for body in (b"a", b"b", b"c"):
+        assert (await client.put(TOPIC, body, properties=KEY if body == b"a" else "")).code == 0
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_request_waits_for_what_was_acknowledged_before_it(tmp_path: Path, name: str) -> None:
+    (code, fields), good = ASKED[name]
+
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            one, two = await Client.to(found.listening.broker), await Client.to(found.listening.broker)
+            await two.put("other", b"x")  # the connection works, and the topic's routes are there
+            with found.broker.store.dispatch.between_batches():
+                await put_three(one)
+                opaque = two.send(code, fields)
+                # a request that depends on nothing is answered: the loop is free, and the first one waits
+                assert (await two.ask(RequestCode.GET_MIN_OFFSET, {"topic": "other", "queueId": "0"})).code == 0
+                assert not two.unasked
+            assert good(await two.answer(opaque))
+
+    asyncio.run(run())
+    assert_sound(StoreConfig(store_path_root_dir=tmp_path / "s").with_changes(**SMALL))
+
+
+def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatched, "MOST_S", 0.01)
+
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            client = await Client.to(found.listening.broker)
+            with found.broker.store.dispatch.between_batches():
+                await put_three(client)
+                assert (await client.ask(*END)).fields["offset"] == "0"
+
+    asyncio.run(run())
+
+
+def test_who_asks_of_another_queue_does_not_wait(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            client = await Client.to(found.listening.broker)
+            await client.put("other", b"x")
+            await client.until_there("other", 1)
+            with found.broker.store.dispatch.between_batches():
+                await put_three(client)
+                code, _ = END
+                assert (await client.ask(code, {"topic": "other", "queueId": "0"})).fields["offset"] == "1"
+
+    asyncio.run(run())
+
+
+def test_after_each_burst_all_of_it_is_there(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            client = await Client.to(found.listening.broker)
+            for burst in range(1, 31):
+                sent = [await client.put(TOPIC, b"m") for _ in range(5)]
+                assert all(answer.code == 0 for answer in sent)
+                assert (await client.ask(*END)).fields["offset"] == str(5 * burst)
+                pulled = await client.ask(RequestCode.PULL_MESSAGE, pull_fields(TOPIC, 5 * burst - 1))
+                assert (pulled.code, pulled.fields["nextBeginOffset"]) == (0, str(5 * burst))
+
+    asyncio.run(run())
+    assert_sound(StoreConfig(store_path_root_dir=tmp_path / "s").with_changes(**SMALL))
