@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from engine.client.pulling import PullResult, pull_fields, pull_result
+from engine.client.pulling import Pull, PullResult, pull_fields
 from engine.client.queues import MessageQueue
 from engine.client.routes import MASTER
 from engine.client.subscriptions import TAG, TopicSubscription
@@ -63,13 +63,11 @@ class BrokerCalls:
         wait: bool = False,
         commit: int | None = None,
         broker_id: int = MASTER,
-        packed: bool = False,
     ) -> PullResult:
         """Messages from a queue offset on.
 
         Args:
             wait: the broker holds the pull until there is one, for 15 s at most.
-            packed: compressed bodies stay as they are.
         """
         route = await self._client.route(queue.topic)
         address = await self.address(queue, broker_id)
@@ -84,7 +82,7 @@ class BrokerCalls:
             commit=commit if is_master else None,
         )
         answer = await self._client.peers.ask(address, RequestCode.PULL_MESSAGE, fields, timeout_s=_PULL_S)
-        return pull_result(answer, queue, self._client.config.namespace, address, packed=packed)
+        return Pull(queue, offset, most, address).result(answer, self._client.config.namespace)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """One more than the last offset of a queue."""

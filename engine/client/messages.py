@@ -5,17 +5,18 @@ Source: Message, MessageExt, MessageAccessor, Validators#checkMessage, MessageUt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from engine.client import namespaces
 from engine.client.queues import MessageQueue
 from engine.errors import InvalidArgument
 from engine.format import properties as property_words
-from engine.format.compression import inflate
+from engine.format.compression import demand_package, inflate
 from engine.format.message import StoredMessage
 from engine.format.quantities import counted
 from engine.format.record import PROPERTIES_MAX_LENGTH
+from engine.format.sysflag import COMPRESSED
 from engine.format.topic_rules import FORBIDDEN, refused_by_client
 
 RETRY_TOPIC = "RETRY_TOPIC"
@@ -110,19 +111,30 @@ class ReceivedMessage:
 
     Attributes:
         topic: without the client's namespace; of a message that is consumed again, the one that it was sent to.
-        body: as it was sent: not compressed, where the pull did not ask for what is stored.
         queue: where it was read.
         id: the producer's (UNIQ_KEY), or else the broker's.
         stored: the record.
-        again: how often consuming it has failed.
     """
 
     topic: str
-    body: bytes
     properties: Mapping[str, str]
     queue: MessageQueue
     id: str
     stored: StoredMessage
+
+    @property
+    def body(self) -> bytes:
+        """As it was sent. A compressed one is decompressed each time that it is asked for, and not kept: what waits to
+        be consumed takes the memory that it took on its way. One that can't be decompressed is as it is stored.
+
+        Raises:
+            NotInstalled: its compression needs a package.
+        """
+        stored = self.stored
+        if not stored.sys_flag & COMPRESSED:
+            return stored.body
+        plain = inflate(stored.body, stored.sys_flag)
+        return stored.body if plain is None else plain
 
     @property
     def queue_offset(self) -> int:
@@ -150,26 +162,23 @@ class ReceivedMessage:
         return {name: value for name, value in self.properties.items() if name not in OWN}
 
 
-def received(stored: StoredMessage, broker: str, namespace: str = "", *, packed: bool = False) -> ReceivedMessage:
-    """A record as a client hands it out. A body that can't be decompressed stays as it is: its sysFlag says so.
-
-    Args:
-        broker: the name of the broker that it came from.
-        packed: compressed bodies stay as they are.
-
-    Raises:
-        NotInstalled: its compression needs a package.
-    """
+def received(stored: StoredMessage, broker: str, namespace: str = "") -> ReceivedMessage:
+    """A record as a client hands it out. `broker`: the name of the broker that it came from."""
     properties = stored.properties
-    plain = None if packed else inflate(stored.body, stored.sys_flag)
     return ReceivedMessage(
         namespaces.unwrapped(namespace, properties.get(RETRY_TOPIC, stored.topic)),
-        stored.body if plain is None else plain,
         properties,
         MessageQueue(stored.topic, broker, stored.queue_id),
         properties.get(property_words.UNIQ_KEY) or stored.msg_id,
         stored,
     )
+
+
+def demand_packages(messages: Iterable[ReceivedMessage]) -> None:
+    """Raises NotInstalled: the compression of a body needs a package."""
+    for message in messages:
+        if message.stored.sys_flag & COMPRESSED:
+            demand_package(message.stored.sys_flag)
 
 
 def reply_to(request: ReceivedMessage, body: bytes) -> OutgoingMessage:

@@ -18,7 +18,7 @@ class FlowLimits:
     """From when on nothing more is pulled. Source: DefaultMQPushConsumer#pullThreshold…, #consumeConcurrentlyMaxSpan.
 
     Attributes:
-        messages, size: of a queue, waiting or being consumed; bytes of bodies.
+        messages, size: of a queue, waiting or being consumed; bytes of bodies as they are stored.
         span: between the oldest and the newest of them; not for ordered consumption.
     """
 
@@ -32,7 +32,7 @@ class ProcessQueue:
 
     Attributes:
         dropped: another consumer has the queue now: nothing more is committed.
-        size: bytes of bodies.
+        size: bytes of bodies, as they are stored.
         pulled_ms, consumed_ms: when something was, ms since 1970; 0: never.
     """
 
@@ -79,7 +79,7 @@ class ProcessQueue:
         for message in messages:
             offset = message.queue_offset
             if offset not in self._waiting and offset not in self._taken:
-                self.size += len(message.body)
+                self.size += len(message.stored.body)
             self._waiting[offset] = message
             self._newest = max(self._newest, offset)
 
@@ -90,7 +90,7 @@ class ProcessQueue:
         for message in messages:
             gone = self._waiting.pop(message.queue_offset, None)
             if gone is not None:
-                self.size -= len(gone.body)
+                self.size -= len(gone.stored.body)
         return next(iter(self._waiting)) if self._waiting else self._newest + 1
 
     # --- in order -----------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class ProcessQueue:
         if not self._taken:
             return None
         last = next(reversed(self._taken))
-        self.size -= sum(len(message.body) for message in self._taken.values())
+        self.size -= sum(len(message.stored.body) for message in self._taken.values())
         self._taken.clear()
         return last + 1
 
@@ -117,7 +117,7 @@ class ProcessQueue:
         """Of what was taken these wait again, first of all; the rest is consumed."""
         for message in messages:
             self._taken.pop(message.queue_offset, None)
-        self.size -= sum(len(message.body) for message in self._taken.values())
+        self.size -= sum(len(message.stored.body) for message in self._taken.values())
         self._taken.clear()
         for message in reversed(messages):
             self._waiting[message.queue_offset] = message

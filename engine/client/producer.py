@@ -282,7 +282,7 @@ class Producer:
                     "bname": half.queue.broker,
                 },
             )
-        except PeerLost as error:
+        except RStoreError as error:
             self._client.log.warning("the end of transaction %s was not sent: %s", half.id, error)
 
     # --- how ----------------------------------------------------------------------------------------------------------

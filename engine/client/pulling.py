@@ -1,6 +1,7 @@
-"""The request of a pull and what its answer says. No I/O.
+"""The request of a pull, and what its answer says, judged: who reads on goes by it. No I/O.
 
-Source: PullAPIWrapper#pullKernelImpl, MQClientAPIImpl#processPullResponse.
+Source: PullAPIWrapper#pullKernelImpl, MQClientAPIImpl#processPullResponse; what a broker may answer:
+DefaultMessageStore#getMessage, PullMessageProcessor, PullMessageProcessor#rewriteResponseForStaticTopic (5.x).
 """
 
 from __future__ import annotations
@@ -13,12 +14,21 @@ from engine.client.messages import ReceivedMessage, received
 from engine.client.routes import MASTER
 from engine.errors import FormatError, RefusedByBroker
 from engine.format.message import decode_each
+from engine.format.names import is_lmq
+from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
+from engine.format.sysflag import INNER_BATCH
 from engine.wire.codes import PULL_COMMIT, PULL_SUBSCRIPTION, PULL_SUSPEND, ResponseCode
 
 if TYPE_CHECKING:
     from engine.client.queues import MessageQueue
     from engine.client.subscriptions import TopicSubscription
+    from engine.format.message import StoredMessage
     from engine.wire.command import RemotingCommand
+
+_HELD_S = 0.5
+_LEAST_S, _MOST_S = 0.05, 3.0
+_SHOWN = 40
+"""Characters of a peer's answer that an error quotes."""
 
 
 class PullStatus(enum.Enum):
@@ -86,35 +96,108 @@ def pull_fields(
     return fields
 
 
-def pull_result(
-    answer: RemotingCommand, queue: MessageQueue, namespace: str, address: str, *, packed: bool = False
-) -> PullResult:
-    """What the answer to a pull says: all its messages, also those that a subscription does not want.
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """A pull that was sent: what its answer is judged by.
 
-    Args:
-        packed: compressed bodies stay as they are.
-
-    Raises:
-        RefusedByBroker. FormatError: the answer makes no sense. NotInstalled: a body's compression needs a package.
+    Attributes:
+        most: messages that were asked for at most.
+        address: who was asked.
     """
-    try:
-        status = PullStatus(answer.code)
-    except ValueError:
-        raise RefusedByBroker.of(answer.code, answer.remark, address) from None
-    fields = answer.fields
-    try:
+
+    queue: MessageQueue
+    offset: int
+    most: int
+    address: str
+
+    def result(self, answer: RemotingCommand, namespace: str = "") -> PullResult:
+        """What the answer says: all its messages, also those that a subscription does not want.
+
+        Raises:
+            RefusedByBroker. FormatError: the answer makes no sense.
+        """
+        try:
+            status = PullStatus(answer.code)
+        except ValueError:
+            raise RefusedByBroker.of(answer.code, answer.remark, self.address) from None
+        next_offset = self._number(answer, "nextBeginOffset")
+        messages: tuple[ReceivedMessage, ...] = ()
+        if status is PullStatus.FOUND:
+            records = self._records(answer)
+            self._demand_asked_for(records, next_offset)
+            messages = tuple(received(record, self.queue.broker, namespace) for record in records)
         return PullResult(
             status,
-            _messages(answer.body, queue.broker, namespace, packed) if status is PullStatus.FOUND else (),
-            int(fields["nextBeginOffset"]),
-            int(fields["minOffset"]),
-            int(fields["maxOffset"]),
-            int(fields.get("suggestWhichBrokerId", MASTER)),
+            messages,
+            next_offset,
+            self._number(answer, "minOffset", least=-1),  # -1: a broker that has no such queue (any more)
+            self._number(answer, "maxOffset", least=-1),
+            self._number(answer, "suggestWhichBrokerId", str(MASTER)),
         )
-    except (KeyError, ValueError) as error:
-        raise FormatError(f"malformed answer of {address} to a pull: {type(error).__name__} {error}") from None
+
+    def _records(self, answer: RemotingCommand) -> list[StoredMessage]:
+        try:
+            records = list(decode_each(answer.body))
+        except FormatError as error:
+            raise self._nonsense(f"a malformed record: {error.message}") from None
+        delta = self._number(answer, "offsetDelta", "0", least=LONG_MIN)
+        if delta:  # a static topic of 5.x: the broker that has a part of its queue numbers that part by itself
+            own = self.queue.queue_id
+            return [one._replace(queue_offset=one.queue_offset + delta, queue_id=own) for one in records]
+        return records
+
+    def _demand_asked_for(self, records: list[StoredMessage], next_offset: int) -> None:
+        """Refuse records that nobody asked for: who took them would lose others, show them twice or never end."""
+        if not records:
+            raise self._nonsense("no record")
+        if len(records) > self.most:
+            raise self._nonsense(f"{len(records)} records, where {self.most} were asked for at most")
+        if next_offset <= self.offset:
+            raise self._nonsense(f"records, and nextBeginOffset {next_offset}")
+        topic, queue_id = self.queue.topic, self.queue.queue_id
+        if is_lmq(topic):  # its records have the place of the queue that they were sent to
+            return
+        least = self.offset
+        for record in records:
+            if record.topic != topic or record.queue_id != queue_id:
+                raise self._nonsense(f"a record of queue {record.topic}/{record.queue_id}")
+            offset = record.queue_offset
+            if offset < least and not record.sys_flag & INNER_BATCH:  # a batch of 5.x may begin before the offset
+                raise self._nonsense(f"a record with offset {offset}, where {least} is the least that can come")
+            if offset >= next_offset:
+                raise self._nonsense(f"a record with offset {offset}, and nextBeginOffset {next_offset}")
+            least = offset + 1
+
+    def _number(self, answer: RemotingCommand, name: str, default: str = "", *, least: int = 0) -> int:
+        text = answer.fields.get(name, default)
+        try:
+            return parse_int(text, least, LONG_MAX)
+        except ValueError:
+            raise self._nonsense(f"no offset in {name}: {text[:_SHOWN]!r}") from None
+
+    def _nonsense(self, what: str) -> FormatError:
+        queue = self.queue
+        return FormatError(
+            f"malformed answer of {self.address} to a pull of {queue.topic}/{queue.queue_id} of broker {queue.broker} "
+            f"from offset {self.offset}: {what}"
+        )
 
 
-def _messages(body: bytes | memoryview, broker: str, namespace: str, packed: bool) -> tuple[ReceivedMessage, ...]:
-    """The records that follow one another in a body. Raises FormatError, NotInstalled."""
-    return tuple(received(stored, broker, namespace, packed=packed) for stored in decode_each(body))
+class EmptyAnswers:
+    """How long to wait after a pull that led nowhere: a broker that answers at once is not asked without an end.
+
+    Brokers hold a pull at the end of a queue (for 5 s and more); one that they answered at once twice is no such pull.
+    An offset that the broker has not is left at once the first time: it names another one.
+    """
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+
+    def pause_s(self, result: PullResult, offset: int, took_s: float) -> float:
+        """The wait. `offset`: that was asked for; `took_s`: from the request to the answer."""
+        moved = result.next_offset > offset and result.status is not PullStatus.OFFSET_ILLEGAL
+        if result.status is PullStatus.FOUND or moved or took_s >= _HELD_S:
+            self._in_a_row = 0
+            return 0.0
+        self._in_a_row += 1
+        return min(_LEAST_S * 2 ** (self._in_a_row - 2), _MOST_S) if self._in_a_row > 1 else 0.0

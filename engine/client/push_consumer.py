@@ -50,12 +50,16 @@ class PushConsumer(QueueMember):
         if not self._is_broadcast:
             self._subscribe(f"{RETRY_PREFIX}{self._wire_group}")
         super()._start()
-        if self._needs_locks:
-            self._begin(self._renews())
+        self._begin(self._renews())
 
     async def _end(self, error: BaseException | None) -> None:
-        await self._delivery.stop(self.settings.patience_s)
-        await super()._end(error)
+        renewing = asyncio.get_running_loop().create_task(self._renews())  # handlers may have queues for long
+        try:
+            await self._delivery.stop(self.settings.patience_s)
+            await super()._end(error)
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
 
     def running_properties(self) -> dict[str, str]:
         """See GroupMember."""
@@ -92,7 +96,7 @@ class PushConsumer(QueueMember):
         return None if self._is_broadcast else self._offsets.known(queue) or None
 
     async def _renews(self) -> None:
-        while True:
+        while self._needs_locks:
             await asyncio.sleep(RENEW_S)
             await self._locks.renew([*self._held, *(self._locks.taken & set(self._leaving))])
 

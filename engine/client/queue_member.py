@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
 from engine.client.clock import now_ms
 from engine.client.consumer_settings import GroupSettings, StartAt, start_at
 from engine.client.group_member import GroupMember
+from engine.client.messages import demand_packages
 from engine.client.process_queue import ProcessQueue
-from engine.client.pulling import PullStatus
+from engine.client.pulling import EmptyAnswers, PullStatus
 from engine.client.routes import MASTER
 from engine.client.subscriptions import ALL, TAG, TopicSubscription
 from engine.errors import NoRoute, RefusedByBroker, RStoreError
@@ -243,11 +245,14 @@ class QueueMember(GroupMember):
 
     async def _pull(self, queue: MessageQueue, held: ProcessQueue, offset: int) -> None:
         broker_id = MASTER
+        empty = EmptyAnswers()
+        problem = ""
         while not held.dropped:
             wanted = self._wanted_of(queue.topic)
             if wanted is None or self._is_full(queue, held):
                 await asyncio.sleep(_FULL_S)
                 continue
+            asked_s = time.monotonic()
             try:
                 result = await self._calls.pull(
                     self._wire_group,
@@ -259,19 +264,25 @@ class QueueMember(GroupMember):
                     commit=self._pull_commits(queue),
                     broker_id=broker_id,
                 )
+                demand_packages(result.messages)
             except RefusedByBroker as error:
                 await self._refused(queue, error)
                 continue
             except RStoreError as error:
-                self._client.log.warning("a pull of %s failed: %s", queue, error)
+                if problem != str(error):  # once, however often it is tried
+                    problem = str(error)
+                    self._client.log.warning("a pull of %s failed: %s", queue, error)
                 await asyncio.sleep(_FAILED_S)
                 continue
+            problem = ""
             held.pulled_ms = now_ms()
+            pause_s = empty.pause_s(result, offset, time.monotonic() - asked_s)
             broker_id = result.broker_id
             offset = result.next_offset
             if result.status is PullStatus.OFFSET_ILLEGAL:
                 self._client.log.warning("%s has no such offset: its pulls continue at %s", queue, offset)
                 self._stands_at(queue, offset, only_up=False)
+                await asyncio.sleep(pause_s)
                 continue
             messages = [message for message in result.messages if wanted.wants(message)]
             if messages:
@@ -279,6 +290,8 @@ class QueueMember(GroupMember):
                 self._arrived(queue, held, messages)
             elif not len(held):
                 self._stands_at(queue, offset, only_up=True)
+            if pause_s:
+                await asyncio.sleep(pause_s)
 
     async def _refused(self, queue: MessageQueue, error: RefusedByBroker) -> None:
         """Wait until the pull may be tried again."""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from engine.client.messages import CORRELATION_ID, ReceivedMessage, received
+from engine.client.messages import CORRELATION_ID, ReceivedMessage, demand_packages, received
 from engine.errors import NotInstalled
 from engine.format import properties as property_words
 from engine.format.hosts import LOOPBACK
@@ -48,10 +48,13 @@ class Replies:
         else:
             future = self._expected.get(reply.properties.get(CORRELATION_ID, ""))
             if future is not None and not future.done():
+                message = received(reply, "")
                 try:
-                    future.set_result(received(reply, ""))
+                    demand_packages([message])
                 except NotInstalled as error:
                     future.set_exception(error)
+                else:
+                    future.set_result(message)
             answer = request.answer()
         if not request.is_oneway:
             peer.answer(answer)

@@ -11,6 +11,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from engine.client.admin.session import AdminSession
+from engine.client.held_bytes import HeldBytes
 from engine.client.topic_reader import ReadFrom, TopicReader
 from engine.errors import InvalidArgument, NoRoute, RStoreError
 from engine.format.quantities import counted
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 MOST_TOPICS = 200
 """Each queue of a topic is a pull that brokers hold."""
 _LOOK_S = 5.0
-_WAITING = 256
+_WAITING = 1
+"""A message that is here counts no more as one that its reader holds."""
 
 
 class ClusterTail:
@@ -32,7 +34,8 @@ class ClusterTail:
     def __init__(self, client: ClusterClient, topics: Sequence[str]) -> None:
         self._client = client
         self._topics = tuple(dict.fromkeys(topics))
-        self._arrived: asyncio.Queue[ReceivedMessage | RStoreError] = asyncio.Queue(_WAITING)
+        self._arrived: asyncio.Queue[ReceivedMessage | Exception] = asyncio.Queue(_WAITING)
+        self._held = HeldBytes()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._begins: dict[str, ReadFrom] = {}
 
@@ -54,7 +57,7 @@ class ClusterTail:
                 looking = asyncio.get_running_loop().create_task(self._look_again())
             while True:
                 item = await self._arrived.get()
-                if isinstance(item, RStoreError):
+                if isinstance(item, Exception):
                     raise item
                 yield item
         finally:
@@ -84,13 +87,17 @@ class ClusterTail:
                 await self._arrived.put(error)
             except RStoreError as error:
                 self._client.log.warning("%s", error)
+            except Exception as error:  # as in TopicReader
+                await self._arrived.put(error)
+                raise
 
     def _follow(self, topic: str, begin: ReadFrom) -> None:
         self._tasks[topic] = asyncio.get_running_loop().create_task(self._read(topic, begin))
 
     async def _read(self, topic: str, begin: ReadFrom) -> None:
         try:
-            async with aclosing(TopicReader(self._client, topic).messages(begin, follow=True)) as messages:
+            reader = TopicReader(self._client, topic, held=self._held)
+            async with aclosing(reader.messages(begin, follow=True)) as messages:
                 async for message in messages:
                     await self._arrived.put(message)
         except NoRoute as error:
@@ -98,5 +105,5 @@ class ClusterTail:
                 await self._arrived.put(error)
             else:  # of all topics, some have no broker now: the next look takes it up again
                 del self._tasks[topic]
-        except RStoreError as error:
+        except Exception as error:  # noqa: BLE001 - as in TopicReader
             await self._arrived.put(error)

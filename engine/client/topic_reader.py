@@ -10,12 +10,14 @@ one queue), MQAdminImpl.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.client.calls import BrokerCalls
-from engine.client.pulling import PullStatus
+from engine.client.held_bytes import HeldBytes
+from engine.client.pulling import EmptyAnswers, PullStatus
 from engine.client.routes import MASTER
 from engine.client.subscriptions import ALL, TAG, TopicSubscription
 from engine.errors import NoRoute, NotFound, PeerLost, RStoreError
@@ -29,6 +31,8 @@ GROUP = "rstore-reader"
 """A pull names a group; this one commits nothing."""
 _WAITING = 256
 _AGAIN_S = 1.0
+_TELLS_NOTHING_S = 1.0
+"""A pause after empty answers from which on a reader that wants no more than there is gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class TopicReader:
         expression, kind: of a subscription.
         queue_id: of each broker, this queue alone.
         group: that pulls name; brokers without automatic groups need one that there is.
+        held: what readers beside this one hold, too.
 
     Raises:
         InvalidArgument: no expression.
@@ -61,6 +66,7 @@ class TopicReader:
         *,
         queue_id: int | None = None,
         group: str = GROUP,
+        held: HeldBytes | None = None,
     ) -> None:
         self._client = client
         self._calls = BrokerCalls(client)
@@ -69,6 +75,8 @@ class TopicReader:
         self._group = client.wire_name(group)
         self._wanted = TopicSubscription.of(self._topic, expression, kind, 0)
         self._away: set[str] = set()
+        self._held = HeldBytes() if held is None else held
+        self._own_held = 0
 
     async def messages(self, begin: ReadFrom, *, follow: bool = False) -> AsyncGenerator[ReceivedMessage]:
         """The messages up to the end of each queue as it is now; `follow`: and those that come, without an end.
@@ -85,7 +93,7 @@ class TopicReader:
             queues = tuple(queue for queue in queues if queue.queue_id == self._queue_id)
             if not queues:
                 raise NotFound(f"topic {self._topic} has no queue {self._queue_id}")
-        arrived: asyncio.Queue[ReceivedMessage | RStoreError | None] = asyncio.Queue(_WAITING)
+        arrived: asyncio.Queue[ReceivedMessage | Exception | None] = asyncio.Queue(_WAITING)
         readers = [
             asyncio.get_running_loop().create_task(self._reader(queue, begin, arrived, follow=follow))
             for queue in queues
@@ -94,22 +102,28 @@ class TopicReader:
             left = len(readers)
             while left:
                 item = await arrived.get()
-                if isinstance(item, RStoreError):
+                if isinstance(item, Exception):
                     raise item
                 if item is None:
                     left -= 1
                 else:
                     yield item
+                    self._hold(-item.stored.total_size)
         finally:
             for reader in readers:
                 reader.cancel()
             await asyncio.gather(*readers, return_exceptions=True)
+            self._hold(-self._own_held)
+
+    def _hold(self, size: int) -> None:
+        self._own_held += size
+        self._held.add(size)
 
     async def _reader(
         self,
         queue: MessageQueue,
         begin: ReadFrom,
-        arrived: asyncio.Queue[ReceivedMessage | RStoreError | None],
+        arrived: asyncio.Queue[ReceivedMessage | Exception | None],
         *,
         follow: bool,
     ) -> None:
@@ -117,7 +131,7 @@ class TopicReader:
         try:
             async for message in self._read(queue, begin, follow=follow):
                 await arrived.put(message)
-        except RStoreError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is: who waits for messages gets it
             await arrived.put(error)
         else:
             await arrived.put(None)
@@ -125,12 +139,15 @@ class TopicReader:
     async def _read(self, queue: MessageQueue, begin: ReadFrom, *, follow: bool) -> AsyncGenerator[ReceivedMessage]:
         end, at = 0, None
         broker_id = MASTER
+        empty = EmptyAnswers()
         while follow or at is None or at < end:
             try:
                 if at is None:
                     end = await self._calls.max_offset(queue)
                     at = await self._start(queue, begin, end)
                     continue
+                await self._held.space()
+                asked_s = time.monotonic()
                 result = await self._calls.pull(self._group, queue, at, self._wanted, wait=follow, broker_id=broker_id)
             except (NoRoute, PeerLost) as error:
                 if not follow:
@@ -138,12 +155,22 @@ class TopicReader:
                 await self._wait_for(queue, error)
                 continue
             self._away.discard(queue.broker)
+            pause_s = empty.pause_s(result, at, time.monotonic() - asked_s)
+            if not follow and pause_s >= _TELLS_NOTHING_S:
+                raise PeerLost(
+                    f"{queue.topic}/{queue.queue_id} of broker {queue.broker} shows no message at offset {at}, "
+                    f"and its end was {end}",
+                    hint=f"rstore admin topic status {queue.topic} shows where its queues end now",
+                )
             broker_id, at = result.broker_id, result.next_offset
-            for message in result.messages:
-                if self._wanted.wants(message) and (follow or message.queue_offset < end):
-                    yield message
-            if result.status is PullStatus.NO_NEW_MESSAGE and not follow:
-                break
+            wanted = [one for one in result.messages if self._wanted.wants(one) and (follow or one.queue_offset < end)]
+            self._hold(sum(one.stored.total_size for one in wanted))
+            for message in wanted:
+                yield message
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            if not follow and result.status is PullStatus.NO_NEW_MESSAGE:
+                broker_id = MASTER  # a slave may be behind
 
     async def _wait_for(self, queue: MessageQueue, error: RStoreError) -> None:
         """Until a broker is asked again; the first failure of its absence is logged."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.client.calls import BrokerCalls
-from engine.client.pulling import PullStatus
+from engine.client.pulling import EmptyAnswers
 from engine.client.sending import SendRules, can_be_one_batch, request_of_stored, result_of
 from engine.client.subscriptions import ALL, TAG, TopicSubscription
 from engine.copying.marker import COPIED, Hop, hops, marked
@@ -108,6 +108,7 @@ class QueueCopier:
         self._to = BrokerCalls(work.target, masters_only=True)
         self._wanted = TopicSubscription.of(progress.source.topic, ALL, TAG, 0)
         self._wanted_there = TopicSubscription.of(progress.target.topic, ALL, TAG, 0)
+        self._empty = EmptyAnswers()
         self._trouble_since: float | None = None
 
     async def copy(self, end: int | None) -> None:
@@ -154,12 +155,13 @@ class QueueCopier:
                 result = await pulling
                 pulling = None
                 begin, at = at, max(at, result.next_offset)
-                if result.status is PullStatus.OFFSET_ILLEGAL and result.next_offset > begin:
-                    self._progress.deleted += result.next_offset - begin
-                    self._map.leave_out(result.next_offset - 1)
                 if end is None or at < end:
                     pulling = loop.create_task(self._page(at, wait=end is None))
-                yield tuple(one for one in result.messages if end is None or one.queue_offset < end)
+                page = tuple(one for one in result.messages if end is None or one.queue_offset < end)
+                yield page
+                following = at if end is None else min(at, end)
+                self._progress.deleted += following - begin - len(page)
+                self._map.leave_out(following - 1)
         finally:
             if pulling is not None:
                 pulling.cancel()
@@ -169,13 +171,15 @@ class QueueCopier:
         """What the source has from here on; where nothing is waited for it must have something."""
         queue = self._progress.source
         while True:
+            asked_s = time.monotonic()
             try:
-                result = await self._from.pull(GROUP, queue, at, self._wanted, most=_PAGE, wait=wait, packed=True)
+                result = await self._from.pull(GROUP, queue, at, self._wanted, most=_PAGE, wait=wait)
             except (NoRoute, PeerLost, RefusedByBroker) as error:
                 await self._wait_for(error, self._work.source, queue)
                 continue
-            if result.next_offset >= at and (wait or result.status is not PullStatus.NO_NEW_MESSAGE):
+            if result.next_offset > at or (wait and result.next_offset == at):
                 self._trouble_since = None
+                await asyncio.sleep(self._empty.pause_s(result, at, time.monotonic() - asked_s))
                 return result
             since = self._trouble_since
             await self._demand_source(at)
@@ -352,7 +356,7 @@ class QueueCopier:
         queue = self._progress.target
         while True:
             try:
-                result = await self._to.pull(GROUP, queue, at, self._wanted_there, most=most, packed=True)
+                result = await self._to.pull(GROUP, queue, at, self._wanted_there, most=most)
             except (NoRoute, PeerLost, RefusedByBroker) as error:
                 await self._wait_for(error, self._work.target, queue)
             else:

@@ -67,6 +67,13 @@ def demand_type(kind: CompressionType, level: int) -> None:
         raise InvalidArgument(f"{kind} has levels {levels[0]} to {levels[-1]}, not {level}")
 
 
+def demand_package(sys_flag: int) -> None:
+    """Raises NotInstalled: a body with this sysFlag needs a package to be decompressed."""
+    kind = compression_type(sys_flag)
+    if kind in _PACKAGES:
+        _module(kind)
+
+
 def deflate(body: bytes, kind: CompressionType, level: int) -> bytes:
     """The body, compressed as Apache's clients do. Raises NotInstalled: the type needs a package."""
     match kind:

@@ -155,7 +155,7 @@ def _decoded(answer: RemotingCommand, address: str) -> list[StoredMessage]:
 async def message_at(client: ClusterClient, queue: MessageQueue, offset: int) -> StoredMessage:
     """The message of a queue at a queue offset. Raises NotFound: no message is there."""
     wanted = TopicSubscription.of(queue.topic, ALL, TAG, 0)
-    result = await BrokerCalls(client).pull(GROUP, queue, offset, wanted, most=1, packed=True)
+    result = await BrokerCalls(client).pull(GROUP, queue, offset, wanted, most=1)
     if result.status is PullStatus.FOUND and result.messages[0].queue_offset == offset:
         return result.messages[0].stored
     raise NotFound(

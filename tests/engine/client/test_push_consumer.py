@@ -331,8 +331,8 @@ def test_compressed_bodies_wait_for_their_package(
             queues = (await client.route("T")).read_queues("T")
             packed: list[bytes] = []
             while len(packed) < 3:  # dispatch is a moment behind the sends
-                pulls = [await BrokerCalls(client).pull("R", queue, 0, wanted, packed=True) for queue in queues]
-                packed = [message.body for one in pulls for message in one.messages]
+                pulls = [await BrokerCalls(client).pull("R", queue, 0, wanted) for queue in queues]
+                packed = [message.stored.body for one in pulls for message in one.messages]
             monkeypatch.undo()
             assert {inflate(body, CompressionType.LZ4.flags) for body in packed} == {b"0", b"1", b"2"}
             await seen.until(3)
@@ -459,6 +459,42 @@ def test_a_queue_that_a_handler_has_is_left_under_its_lock(tmp_path: Path, monke
             while len(given) < 2 or queue not in own.queues:
                 await asyncio.sleep(0.01)
             assert given == [0, 0]
+
+    talk(tmp_path / "s", work)
+
+
+def test_a_closed_consumer_keeps_its_locks_while_a_handler_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.client.push_consumer.RENEW_S", 0.05)
+    locks: list[set[MessageQueue]] = []
+    renewed = asyncio.Event()
+    ask = BrokerCalls.lock
+
+    async def lock(self: BrokerCalls, group: str, broker: str, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
+        locks.append(set(queues))
+        if len(locks) >= 3:
+            renewed.set()
+        return await ask(self, group, broker, queues)
+
+    async def work(served: Daemon, client: ClusterClient) -> None:
+        sent = await client.producer("P", PATIENT).send(OutgoingMessage("T", b"0"))
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def handle(messages: Sequence[ReceivedMessage]) -> None:
+            begun.set()
+            await renewed.wait()
+            ended.set()
+
+        patient = replace(FIRST, ordered=True, patience_s=PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S), client.push_consumer("G", handle, patient) as own:
+            await own.subscribe("T")
+            await begun.wait()
+            monkeypatch.setattr(BrokerCalls, "lock", lock)
+            locks.clear()
+        assert ended.is_set()
+        assert all(sent.queue in asked for asked in locks)
+        assert await BrokerCalls(client).group_offset("G", sent.queue) == 1
 
     talk(tmp_path / "s", work)
 
