@@ -16,6 +16,7 @@ from engine.errors import FormatError, RefusedByBroker
 from engine.format.message import decode_each
 from engine.format.names import is_lmq
 from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
+from engine.format.quantities import counted
 from engine.format.sysflag import INNER_BATCH
 from engine.wire.codes import PULL_COMMIT, PULL_SUBSCRIPTION, PULL_SUSPEND, ResponseCode
 
@@ -151,7 +152,7 @@ class Pull:
         if not records:
             raise self._nonsense("no record")
         if len(records) > self.most:
-            raise self._nonsense(f"{len(records)} records, where {self.most} were asked for at most")
+            raise self._nonsense(f"{counted(len(records), 'record')}, at most {self.most} were asked for")
         if next_offset <= self.offset:
             raise self._nonsense(f"records, and nextBeginOffset {next_offset}")
         topic, queue_id = self.queue.topic, self.queue.queue_id

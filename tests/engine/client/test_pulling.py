@@ -53,7 +53,7 @@ def judge(answer: Pulled, offset: int = 4, most: int = 4, topic: str = "T") -> P
         (pulled(FOUND, 6, record(4), record(6)), "a record with offset 6, and nextBeginOffset 6"),
         (pulled(FOUND, 9, record(4, topic="U")), "a record of queue U/0"),
         (pulled(FOUND, 9, record(4, queue_id=1)), "a record of queue T/1"),
-        (pulled(FOUND, 9, *map(record, range(4, 9))), "5 records, where 4 were asked for at most"),
+        (pulled(FOUND, 9, *map(record, range(4, 9))), "5 records, at most 4 were asked for"),
         (pulled(FOUND, 5, record(4)[:-1]), "a malformed record"),
         (pulled(FOUND, 5, record(4) + b"\0"), "a malformed record"),
         (pulled(FOUND, 1 << 63, record(4)), "no offset in nextBeginOffset"),
