@@ -13,7 +13,7 @@ from rstore_cli._common import settings_of
 if TYPE_CHECKING:
     import ssl
 
-    from engine.client.client import ClientConfig
+    from engine.client.client import ClientConfig, ClusterClient
     from engine.client.peers import Credentials
 
 NameServers = Annotated[
@@ -49,7 +49,9 @@ def client_config(namesrv: str | None, namespace: str, tls_ca: str | None, *, si
     """
     from engine.client.client import ClientConfig
     from engine.wire.address import parse_address
+    from rstore_cli.client_log import show_warnings
 
+    show_warnings()
     servers = tuple(dict.fromkeys(filter(None, (part.strip() for part in (namesrv or "").split(";")))))
     if not servers:
         option = f"--{side}" if side else "--namesrv"
@@ -58,6 +60,18 @@ def client_config(namesrv: str | None, namespace: str, tls_ca: str | None, *, si
     for server in servers:
         parse_address(server)
     return ClientConfig(servers, namespace, _account(side), None if tls_ca is None else _trusting(tls_ca))
+
+
+async def demand_topic(client: ClusterClient, topic: str) -> None:
+    """Raises InvalidArgument: no broker serves the topic; it names the nearest ones. `topic`: without namespace."""
+    from engine.client.admin.session import AdminSession
+    from engine.errors import NoRoute
+
+    wire = client.wire_name(topic)
+    try:
+        await client.route(wire)
+    except NoRoute:
+        await AdminSession(client).demand_topic(wire)
 
 
 def _account(side: str) -> Credentials | None:

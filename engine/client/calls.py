@@ -6,7 +6,7 @@ RefusedByBroker and FormatError. Source: MQClientAPIImpl, MQAdminImpl.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -16,7 +16,9 @@ from engine.client.routes import MASTER
 from engine.client.subscriptions import TAG, TopicSubscription
 from engine.errors import FormatError, InvalidArgument, NoRoute, RefusedByBroker
 from engine.format.hashing import java_order
+from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.peer_object import PeerObject
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -116,11 +118,8 @@ class BrokerCalls:
         """Client ids of a group, sorted as each consumer sorts them; asked of any broker that serves the topic."""
         address = await self._any_broker(topic)
         answer = await self._client.peers.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
-        body = _json(_good(answer, address), address)
-        ids = body.get("consumerIdList")
-        if not isinstance(ids, list):
-            raise FormatError(f"malformed answer of {address}: consumerIdList is no list")
-        return sorted((str(one) for one in ids), key=java_order)
+        body = _json(_good(answer, address), address, RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+        return sorted(body.texts("consumerIdList"), key=java_order)
 
     async def demand_sense(self, group: str, subscription: TopicSubscription) -> None:
         """Ask a broker whether it understands an expression, before anything is pulled with it.
@@ -147,8 +146,8 @@ class BrokerCalls:
         answer = await self._client.peers.ask(
             address, RequestCode.LOCK_BATCH_MQ, {"bname": broker}, self._lock_body(group, queues)
         )
-        locked = _json(_good(answer, address), address).get("lockOKMQSet") or ()
-        return {MessageQueue(str(one["topic"]), str(one["brokerName"]), int(one["queueId"])) for one in locked}
+        locked = _json(_good(answer, address), address, RequestCode.LOCK_BATCH_MQ).objects("lockOKMQSet")
+        return {MessageQueue(one.text("topic"), one.text("brokerName"), one.number("queueId")) for one in locked}
 
     async def unlock(self, group: str, broker: str, queues: Collection[MessageQueue]) -> None:
         """Give locks back."""
@@ -214,16 +213,10 @@ def _good(answer: RemotingCommand, address: str) -> RemotingCommand:
 
 def _number(answer: RemotingCommand, name: str, address: str) -> int:
     try:
-        return int(answer.fields[name])
-    except (KeyError, ValueError):
+        return parse_int(answer.fields.get(name, ""), LONG_MIN, LONG_MAX)
+    except ValueError:
         raise FormatError(f"malformed answer of {address}: no number in {name}") from None
 
 
-def _json(answer: RemotingCommand, address: str) -> dict[str, Any]:
-    try:
-        body = orjson.loads(answer.body)
-    except orjson.JSONDecodeError as error:
-        raise FormatError(f"malformed answer of {address}: {error}") from None
-    if not isinstance(body, dict):
-        raise FormatError(f"malformed answer of {address}: no JSON object")
-    return body
+def _json(answer: RemotingCommand, address: str, code: RequestCode) -> PeerObject:
+    return PeerObject.parse(answer.body, f"answer of {address} to {code.name}")

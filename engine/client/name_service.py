@@ -55,8 +55,8 @@ class NameService:
         body: bytes = b"",
         *,
         knows: Callable[[RemotingCommand], bool] = lambda _: True,
-    ) -> RemotingCommand:
-        """The answer of one of them.
+    ) -> tuple[RemotingCommand, str]:
+        """The answer of one of them, and its address.
 
         Args:
             knows: whether an answer is one of a name server that knows; the others are asked, too, where it is not.
@@ -65,7 +65,7 @@ class NameService:
             PeerLost: none answers. RefusedByBroker: who answers is no name server.
         """
         problems = []
-        ignorant: RemotingCommand | None = None
+        ignorant: tuple[RemotingCommand, str] | None = None
         other: RefusedByBroker | None = None
         for address in list(self._addresses):
             try:
@@ -76,9 +76,9 @@ class NameService:
                 if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     other = other or _no_name_server(answer, address)
                 elif knows(answer):
-                    return answer
+                    return answer, address
                 else:
-                    ignorant = ignorant or answer
+                    ignorant = ignorant or (answer, address)
             self._addresses.remove(address)  # to the end: the next request begins with another
             self._addresses.append(address)
         if ignorant is not None:
@@ -93,7 +93,7 @@ class NameService:
         Raises:
             NoRoute: no broker serves it. PeerLost: no name server answers. RefusedByBroker. FormatError.
         """
-        answer = await self.ask(
+        answer, address = await self.ask(
             RequestCode.GET_ROUTEINFO_BY_TOPIC,
             {"topic": topic},
             knows=lambda answer: answer.code != ResponseCode.TOPIC_NOT_EXIST,
@@ -101,8 +101,8 @@ class NameService:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRoute(f"no broker serves topic {topic}", hint="the name servers have no route of it")
         if answer.code != ResponseCode.SUCCESS:
-            raise RefusedByBroker.of(answer.code, answer.remark, self._addresses[0])
-        return parse_route(answer.body)
+            raise RefusedByBroker.of(answer.code, answer.remark, address)
+        return parse_route(answer.body, f"route of topic {topic} of {address}")
 
     def _away(self, problems: list[str]) -> PeerLost:
         return PeerLost("no name server answers: " + "; ".join(problems))

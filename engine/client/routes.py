@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from engine.client.queues import MessageQueue
 from engine.errors import FormatError
-from engine.format import fastjson
+from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, parse_int
+from engine.wire.peer_object import PeerObject
 
 PERM_READ, PERM_WRITE = 4, 2
 MASTER = 0
@@ -99,37 +99,37 @@ def _ordered(topic: str, order: str) -> tuple[MessageQueue, ...]:
     return tuple(made)
 
 
-def parse_route(body: bytes | memoryview) -> TopicRoute:
-    """The route of a name server's answer.
+def parse_route(body: bytes | memoryview, of: str) -> TopicRoute:
+    """The route of a name server's answer. `of`: whose route of what it is, for errors.
 
     Raises:
         FormatError: it is none.
     """
-    return _route(fastjson.loads(bytes(body).decode("utf-8", "replace")))
-
-
-def _route(fields: Any) -> TopicRoute:
-    try:
-        queues = [
-            QueueData(
-                str(one["brokerName"]), _number(one, "readQueueNums"), _number(one, "writeQueueNums"), int(one["perm"])
-            )
-            for one in fields.get("queueDatas") or ()
-        ]
-        brokers, clusters = {}, {}
-        for one in fields.get("brokerDatas") or ():
-            brokers[str(one["brokerName"])] = {int(number): str(at) for number, at in one["brokerAddrs"].items()}
-            clusters[str(one["brokerName"])] = str(one.get("cluster") or "")
-        order = str(fields.get("orderTopicConf") or "")
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise FormatError(f"malformed topic route: {type(error).__name__} {error}") from None
+    route = PeerObject.parse(body, of)
+    queues = [
+        QueueData(
+            one.text("brokerName"),
+            one.number("readQueueNums", least=0, most=QUEUES_MAX),
+            one.number("writeQueueNums", least=0, most=QUEUES_MAX),
+            one.number("perm", least=INT_MIN, most=INT_MAX),
+        )
+        for one in route.objects("queueDatas")
+    ]
     if sum(max(one.read_queues, one.write_queues) for one in queues) > ALL_QUEUES_MAX:
-        raise FormatError(f"malformed topic route: more queues than {ALL_QUEUES_MAX}")
+        raise FormatError(f"malformed {of}: more queues than {ALL_QUEUES_MAX}")
+    brokers, clusters = {}, {}
+    for one in route.objects("brokerDatas"):
+        name = one.text("brokerName")
+        brokers[name] = addresses(one)
+        clusters[name] = one.text("cluster", "")
+    order = route.text("orderTopicConf", "")
     return TopicRoute(tuple(sorted(queues, key=lambda one: one.broker)), brokers, clusters, order)
 
 
-def _number(fields: Mapping[str, Any], name: str) -> int:
-    number = int(fields[name])
-    if not 0 <= number <= QUEUES_MAX:
-        raise ValueError(f"{name} {number}")
-    return number
+def addresses(broker: PeerObject) -> dict[int, str]:
+    """Addresses by broker id, of a BrokerData. Raises FormatError."""
+    table = broker.part("brokerAddrs")
+    try:
+        return {parse_int(number, 0, LONG_MAX): table.text(number) for number in table.fields}
+    except ValueError as error:
+        raise FormatError(f"malformed {table.of}: {error}") from None

@@ -39,6 +39,19 @@ class SendStatus(enum.Enum):
     FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
     SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
 
+    @property
+    def words(self) -> str:
+        """What that means for the message."""
+        return _MEANS[self]
+
+
+_MEANS = {
+    SendStatus.SEND_OK: "stored",
+    SendStatus.FLUSH_DISK_TIMEOUT: "stored in the master's memory: its disk took too long (FLUSH_DISK_TIMEOUT)",
+    SendStatus.FLUSH_SLAVE_TIMEOUT: "stored on the master: its slave took too long to copy it (FLUSH_SLAVE_TIMEOUT)",
+    SendStatus.SLAVE_NOT_AVAILABLE: "stored on the master alone: no slave keeps up with it (SLAVE_NOT_AVAILABLE)",
+}
+
 
 STORED = tuple(status.value for status in SendStatus)
 """Codes of answers to a send whose message is stored."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -68,11 +69,15 @@ def route(context: typer.Context, topic: ATopic) -> None:
         ("read queues", lambda one: one.read_queues),
         ("write queues", lambda one: one.write_queues),
         ("perm", lambda one: one.perm),
-        ("addresses", lambda one: ", ".join(f"{i}: {at}" for i, at in sorted(answer.brokers[one.broker].items()))),
+        ("addresses", lambda one: _addresses(answer.brokers.get(one.broker, {}))),
     ]
     show(output, answer.queues, columns, "No broker serves the topic.")
     if answer.order:
         output.text(f"Its order: {printable(answer.order)}")
+
+
+def _addresses(brokers: Mapping[int, str]) -> str:
+    return ", ".join(f"{number}: {address}" for number, address in sorted(brokers.items()))
 
 
 @app.asks()

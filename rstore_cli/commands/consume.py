@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from engine.errors import InvalidArgument, NoRoute, PeerLost
+from engine.errors import InvalidArgument, NoRoute, PeerLost, RStoreError
 from rstore_cli._common import FOUND, parse_time, settings_of
-from rstore_cli.cluster import NameServers, Namespace, TlsCa, client_of
+from rstore_cli.cluster import NameServers, Namespace, TlsCa, client_of, demand_topic
 from rstore_cli.exec_command import MessageProgram
 from rstore_cli.message_format import parse_format
 from rstore_cli.message_rows import show_plain
+from rstore_cli.messages import is_compressed
 from rstore_cli.render import printable
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ def _shown(output: Output, message_format: str | None) -> Show:
 
     def show(message: ReceivedMessage) -> None:
         if made is not None:
+            _note_packed(output, message)
             sys.stdout.flush()
             sys.stdout.buffer.write(made(message))
             sys.stdout.buffer.flush()
@@ -165,6 +167,7 @@ def _running(program: MessageProgram, output: Output) -> Take:
     """Whether the program has consumed a message; what it did not, is said."""
 
     async def take(message: ReceivedMessage) -> bool:
+        _note_packed(output, message)
         code = await program.run(message)
         if code:
             queue = message.queue
@@ -176,6 +179,16 @@ def _running(program: MessageProgram, output: Output) -> Take:
         return code == 0
 
     return take
+
+
+def _note_packed(output: Output, message: ReceivedMessage) -> None:
+    """Say of a body that it is given as it is stored, for nothing in it does."""
+    if is_compressed(message.stored) and message.body is message.stored.body:
+        queue = message.queue
+        output.warn(
+            f"! the body of message {message.queue_offset} of {printable(queue.topic)}/{queue.queue_id} can't be "
+            "decompressed: it is given as it is stored"
+        )
 
 
 async def _read(
@@ -194,6 +207,7 @@ async def _read(
 
     shown = 0
     async with ClusterClient(config) as client:
+        await demand_topic(client, topic)
         reader = TopicReader(client, topic, *wanted, queue_id=queue)
         async with aclosing(reader.messages(begin, follow=follow)) as messages:
             async for message in messages:
@@ -218,7 +232,7 @@ async def _consume(
 
     shown = 0
     done = asyncio.Event()
-    problem: OSError | None = None
+    problem: OSError | RStoreError | None = None
 
     async def handle(messages: Sequence[ReceivedMessage]) -> ConsumeOutcome:
         nonlocal shown, problem
@@ -227,7 +241,8 @@ async def _consume(
         for message in messages:
             try:
                 is_taken = await take(message)
-            except OSError as error:  # nobody reads any more, or a full disk: no message can be shown, and none failed
+            except (OSError, RStoreError) as error:  # nobody reads any more, a full disk, a program that is gone
+                # No message can be shown or taken, and none failed.
                 problem = error
                 done.set()
                 await asyncio.Event().wait()
@@ -239,7 +254,7 @@ async def _consume(
         return ConsumeOutcome.SUCCESS
 
     async with ClusterClient(config) as client, client.push_consumer(group, handle, settings) as consumer:
-        await client.route(client.wire_name(topic))  # a topic that nobody serves is said at once
+        await demand_topic(client, topic)
         await consumer.subscribe(topic, *wanted)
         with suppress(NoRoute, PeerLost):  # a broker that is away is waited for
             for queue in (await consumer.queues_of(topic))[:1]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -144,11 +145,14 @@ class _Sent:
         self._output = settings.output()
         self._shows = shows
         self._count = 0
+        self._other: Counter[str] = Counter()
         settings.on_interrupt = "no message was sent"
 
     def note(self, _: OutgoingMessage, result: SendResult) -> None:
         """One is stored."""
         self._count += 1
+        if result.status.name != "SEND_OK":
+            self._other[result.status.words] += 1
         self._settings.on_interrupt = f"{counted(self._count, 'message was', 'messages were')} sent"
         if self._shows:
             if self._output.json:
@@ -158,6 +162,8 @@ class _Sent:
 
     def end(self, run: SendRun) -> None:
         """Say how many there were. Raises what ended the run."""
+        for words, count in self._other.items():
+            self._output.warn(f"! {counted(count, 'message')}: {words}")
         if run.problem is not None:
             if self._count:
                 self._output.note(f"{counted(self._count, 'message was', 'messages were')} sent before")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rstore_cli._common import settings_of
-from rstore_cli.cluster import NameServers, Namespace, TlsCa, client_config, is_of_cluster
+from rstore_cli.cluster import NameServers, Namespace, TlsCa, client_config, demand_topic, is_of_cluster
 from rstore_cli.message_rows import show_plain
 
 if TYPE_CHECKING:
@@ -56,13 +56,16 @@ async def _of_cluster(config: ClientConfig, topics: Sequence[str], output: Outpu
     from engine.client.tail import ClusterTail
 
     shown = 0
-    async with ClusterClient(config) as client, aclosing(ClusterTail(client, topics).messages()) as messages:
-        async for message in messages:
-            show_plain(output, message.stored)
-            sys.stdout.flush()
-            shown += 1
-            if shown == count:
-                return
+    async with ClusterClient(config) as client:
+        for topic in topics:
+            await demand_topic(client, topic)
+        async with aclosing(ClusterTail(client, topics).messages()) as messages:
+            async for message in messages:
+                show_plain(output, message.stored)
+                sys.stdout.flush()
+                shown += 1
+                if shown == count:
+                    return
 
 
 def _of_store(config: StoreConfig, topics: Sequence[str], output: Output, count: int | None) -> None:

@@ -164,7 +164,9 @@ def test_messages_by_id_key_and_offset(admin: Administered) -> None:
     admin.consume("G", "T", 2)
     assert admin.json("message", "id", found["msgId"])["groups"] == [{"group": "G", "state": "NOT_ONLINE"}]
     assert "has the key k9" in admin("message", "key", "T", "k9", code=1).err
-    assert "the queue has 0 to 2" in admin("message", "offset", "T", "0", "7", code=1).error_line
+    assert "(its offsets are 0 to 1)" in admin("message", "offset", "T", "0", "7", code=1).error_line
+    admin("topic", "create", "Empty", "--queues", "1", "--yes")
+    assert "(the queue has no messages)" in admin("message", "offset", "Empty", "0", "0", code=1).error_line
     assert "names no broker" in admin("message", "id", name, code=2).error_line
     assert admin("message", "id", "0" * 32, "--topic", "T", code=1).error_line
     assert "hex digits" in admin("message", "id", "nothing", code=2).error_line

@@ -16,12 +16,22 @@ from pathlib import Path
 
 import pytest
 
+from engine.format.sysflag import COMPRESSED
+from engine.wire.codes import RequestCode
 from tests.docs.markdown import section
 from tests.rstore_cli.conftest import Cli, process
 from tests.rstore_cli.test_copy import PATIENCE_S, end_of
 from tests.rstore_cli.test_serve import Process, command, root
+from tests.support.wire import Wire, put_request
 
 __all__ = ["root"]
+
+
+def broker_of(names: str) -> str:
+    """The broker that a name server knows."""
+    with Wire(names) as wire:
+        info = json.loads(bytes(wire.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body))
+    return str(info["brokerAddrTable"]["broker-a"]["brokerAddrs"]["0"])
 
 
 @pytest.fixture
@@ -218,11 +228,67 @@ def test_a_program_for_each_message(names: str, tmp_path: Path) -> None:
     )
 
 
+def test_a_program_that_vanishes_ends_the_command(cli: Cli, names: str, tmp_path: Path) -> None:
+    """What it did not have stays with the group: it failed with no message."""
+    program = tmp_path / "take"
+    program.write_text('#!/bin/sh\ncat >> "$0.log"\nrm "$0"\n')
+    program.chmod(0o755)
+    for body in ("one", "two", "three"):
+        assert cli("send", "T", "--namesrv", names, "--body", body).code == 0
+    words = ("consume", "T", "--namesrv", names, "--group", "G", "--from-beginning")
+    done = cli(*words, "--exec", str(program))
+    assert (done.code, done.out) == (5, "")
+    assert done.error_line == f"rstore: starting a program: no such file or directory: {program}"
+    taken = (tmp_path / "take.log").read_text()
+    rest = cli(*words, "-n", "2", "--json")
+    assert sorted([taken, *(str(row["body"]) for row in rows(rest.out))]) == ["one", "three", "two"]
+    assert {row["reconsumeTimes"] for row in rows(rest.out)} == {0}
+
+
+def test_a_body_that_does_not_decompress_is_given_with_a_warning(cli: Cli, names: str, tmp_path: Path) -> None:
+    with Wire(broker_of(names)) as wire:
+        wire.ask(*put_request("T", 0, b"no zlib", sys_flag=COMPRESSED))
+    warning = "! the body of message 0 of T/0 can't be decompressed: it is given as it is stored\n"
+    words = ("consume", "T", "--namesrv", names)
+    shown = cli(*words, "--from-beginning", "--format", "%s\\n")
+    assert (shown.code, shown.out, shown.err) == (0, "no zlib\n", warning)
+    tool = [sys.executable, "-m", "rstore_cli.app", *words, "--group", "G", "--from-beginning", "-n", "1"]
+    ran = subprocess.run([*tool, "--exec", "cat"], capture_output=True, text=True, timeout=60, check=True)
+    assert (ran.stdout, ran.stderr) == ("no zlib", warning)
+
+
+def test_the_last_line_of_a_slow_pipe(names: str, cli: Cli) -> None:
+    """It is sent when its writer ends, with or without a line break; what came before it is sent at once."""
+    words = [sys.executable, "-m", "rstore_cli.app", "send", "T", "--namesrv", names, "--lines", "-", "--json"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as sending:
+        assert sending.stdin is not None
+        assert sending.stdout is not None
+        sending.stdin.write("one\n")
+        sending.stdin.flush()
+        assert json.loads(sending.stdout.readline())["status"] == "SEND_OK"
+        sending.stdin.write("two")
+        sending.stdin.close()
+        assert json.loads(sending.stdout.readline())["status"] == "SEND_OK"
+        assert sending.wait(60) == 0
+    got = cli("consume", "T", "--namesrv", names, "--from-beginning", "--json")
+    assert sorted(str(row["body"]) for row in rows(got.out)) == ["one", "two"]
+
+
+def test_what_is_stored_without_a_slave_is_told(cli: Cli, root: Path) -> None:
+    process = Process(root, more="brokerRole=SYNC_MASTER\n")
+    words = ("send", "T", "--namesrv", process.where["nameService"])
+    one = cli(*words, "--body", "x")
+    assert one.out.startswith("SLAVE_NOT_AVAILABLE  T/")
+    assert "! 1 message: stored on the master alone: no slave keeps up with it" in one.err
+    assert "! 20 messages: stored on the master alone" in cli(*words, "--count", "20").err
+    assert process.stop() == 0
+
+
 def test_topics_that_are_not_there(cli: Cli, names: str) -> None:
     for words in (("--from-beginning",), ("--group", "G")):
         done = cli("consume", "None", "--namesrv", names, *words)
-        assert (done.code, done.out) == (1, "")
-        assert "no broker serves topic None" in done.err
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith("rstore: no topic None in the cluster (")
     assert cli("send", "bad topic!", "--namesrv", names, "--body", "x").code == 2
 
 

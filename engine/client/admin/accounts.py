@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.client.admin.plan import AdminPlan, AdminStep
-from engine.errors import FormatError
-from engine.format import fastjson
+from engine.client.admin.session import answer_of
 from engine.wire.codes import RequestCode
+from engine.wire.peer_object import PeerObject
 
 if TYPE_CHECKING:
     from engine.client.admin.cluster_map import BrokerAt
@@ -80,14 +80,19 @@ async def acl_versions(
 
 
 def _versions(at: BrokerAt, fields: Mapping[str, str]) -> list[AclVersion]:
-    try:
-        table = fastjson.loads(fields.get("allAclFileVersion") or "{}")
-        return [
-            AclVersion(at.cluster, at.name, at.address, str(file), int(one["timestamp"]), int(one["counter"]))
-            for file, one in sorted(table.items())
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"malformed ACL version of {at.address}: {type(error).__name__} {error}") from None
+    of = answer_of(at.address, RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+    versions = PeerObject.parse((fields.get("allAclFileVersion") or "{}").encode(), of)
+    return [
+        AclVersion(
+            at.cluster,
+            at.name,
+            at.address,
+            file,
+            versions.part(file).number("timestamp"),
+            versions.part(file).number("counter"),
+        )
+        for file in sorted(versions.fields)
+    ]
 
 
 async def plan_account(

@@ -16,6 +16,7 @@ from engine.client.admin.plan import AdminPlan, AdminStep
 from engine.client.admin.session import LONG_S
 from engine.client.admin.settings_text import settings_body
 from engine.errors import FormatError, PeerLost, RefusedByBroker
+from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -86,12 +87,14 @@ async def broker_lines(
 async def _line(admin: AdminSession, at: BrokerAt) -> BrokerLine:
     try:
         values = await _runtime(admin, at)
-    except (PeerLost, RefusedByBroker) as error:
+    except (PeerLost, RefusedByBroker, FormatError) as error:
         return BrokerLine(at.cluster, at.name, at.broker_id, at.address, problem=error.message)
 
     def number(name: str) -> int:
-        text = values.get(name, "")
-        return int(text) if text.lstrip("-").isdecimal() else 0
+        try:
+            return parse_int(values.get(name, ""), LONG_MIN, LONG_MAX)
+        except ValueError:
+            return 0
 
     return BrokerLine(
         at.cluster,
@@ -119,10 +122,7 @@ def _first(text: str) -> float:
 
 
 async def _runtime(admin: AdminSession, at: BrokerAt) -> dict[str, str]:
-    table = (await admin.json(at.address, RequestCode.GET_BROKER_RUNTIME_INFO)).get("table")
-    if not isinstance(table, dict):
-        raise FormatError(f"malformed answer of {at.address}: table is no table")
-    return {str(name): str(value) for name, value in sorted(table.items())}
+    return (await admin.json(at.address, RequestCode.GET_BROKER_RUNTIME_INFO)).words("table")
 
 
 async def broker_status(

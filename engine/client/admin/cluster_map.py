@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from engine.client.admin.known import demand_known
-from engine.client.routes import MASTER
-from engine.errors import FormatError, InvalidArgument, NoRoute
+from engine.client.routes import MASTER, addresses
+from engine.errors import InvalidArgument, NoRoute
+
+if TYPE_CHECKING:
+    from engine.wire.peer_object import PeerObject
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -80,21 +82,18 @@ class ClusterMap:
         return self.masters(cluster, broker)
 
 
-def parse_cluster_map(body: Mapping[str, Any]) -> ClusterMap:
+def parse_cluster_map(body: PeerObject) -> ClusterMap:
     """The map of a name server's answer.
 
     Raises:
         FormatError: it is none.
     """
-    try:
-        brokers = [
-            BrokerAt(str(cluster), str(name), int(number), str(address))
-            for cluster, names in (body.get("clusterAddrTable") or {}).items()
-            for name in names
-            for number, address in ((body.get("brokerAddrTable") or {}).get(name) or {"brokerAddrs": {}})[
-                "brokerAddrs"
-            ].items()
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise FormatError(f"malformed list of brokers: {type(error).__name__} {error}") from None
+    clusters, table = body.part("clusterAddrTable"), body.table("brokerAddrTable")
+    brokers = [
+        BrokerAt(cluster, name, number, address)
+        for cluster in clusters.fields
+        for name in clusters.texts(cluster)
+        if name in table
+        for number, address in addresses(table[name]).items()
+    ]
     return ClusterMap(tuple(sorted(brokers)))

@@ -23,6 +23,7 @@ from engine.wire.codes import RequestCode
 if TYPE_CHECKING:
     from engine.client.admin.cluster_map import BrokerAt
     from engine.client.admin.session import AdminSession
+    from engine.wire.peer_object import PeerObject
 
 DEFAULTS: dict[str, Any] = {
     "consumeEnable": True,
@@ -125,24 +126,21 @@ async def _progress(
     rate = 0.0
     for broker in brokers:
         table, rest = await admin.table(broker.address, RequestCode.GET_CONSUME_STATS, fields)
-        rows += [_queue_lag(group, queue, offsets, broker) for queue, offsets in table]
-        rate += float(rest.get("consumeTps") or 0.0)
+        rows += [_queue_lag(group, queue, offsets) for queue, offsets in table]
+        rate += rest.real("consumeTps", 0.0)
     return GroupProgress(group, tuple(sorted(rows, key=lambda one: (one.topic, one.broker, one.queue_id))), rate)
 
 
-def _queue_lag(group: str, queue: dict[str, Any], offsets: Any, broker: BrokerAt) -> QueueLag:
-    try:
-        return QueueLag(
-            group,
-            str(queue["topic"]),
-            str(queue["brokerName"]),
-            int(queue["queueId"]),
-            int(offsets["brokerOffset"]),
-            int(offsets["consumerOffset"]),
-            int(offsets["lastTimestamp"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"malformed offsets of {broker.address}: {type(error).__name__} {error}") from None
+def _queue_lag(group: str, queue: PeerObject, offsets: PeerObject) -> QueueLag:
+    return QueueLag(
+        group,
+        queue.text("topic"),
+        queue.text("brokerName"),
+        queue.number("queueId"),
+        offsets.number("brokerOffset"),
+        offsets.number("consumerOffset"),
+        offsets.number("lastTimestamp"),
+    )
 
 
 async def list_groups(admin: AdminSession) -> tuple[GroupLine, ...]:
@@ -181,7 +179,9 @@ async def group_config(admin: AdminSession, group: str) -> tuple[GroupAt, ...]:
     masters = (await admin.clusters()).masters()
     tables = await admin.each(masters, admin.group_tables)
     return tuple(
-        GroupAt(at.name, at.address, table[group]) for at, table in zip(masters, tables, strict=True) if group in table
+        GroupAt(at.name, at.address, dict(table[group].fields))
+        for at, table in zip(masters, tables, strict=True)
+        if group in table
     )
 
 
@@ -205,16 +205,24 @@ async def plan_group(
     masters = (await admin.clusters()).changed(cluster, broker)
     steps = []
     for at, table in zip(masters, await admin.each(masters, admin.group_tables), strict=True):
-        known = table.get(group)
+        known = table[group].fields if group in table else None
         new = {**(DEFAULTS if known is None else known), "groupName": group, **wanted}
         parts = [
             f"{name} {known.get(name)} becomes {new[name]}" for name in wanted if known and known.get(name) != new[name]
         ]
         if known is None or parts:
             words = ", ".join(parts) if known is not None else f"group {group} is made"
-            body = orjson.dumps(new)
+            body = _body(new, at)
             steps.append(AdminStep.at(at, words, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body))
     return AdminPlan(f"group {group}", tuple(steps))
+
+
+def _body(config: dict[str, Any], at: BrokerAt) -> bytes:
+    """Raises FormatError: what the broker says of the group can't be sent back to it."""
+    try:
+        return orjson.dumps(config)
+    except orjson.JSONEncodeError as error:
+        raise FormatError(f"malformed group {config['groupName']} of {at.address}: {error}") from None
 
 
 async def plan_delete_group(

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.client.admin.session import LONG_S, json_of, text_of
+from engine.client.admin.session import LONG_S, answer_of, json_of
 from engine.client.queues import MessageQueue
-from engine.errors import FormatError, NotFound
-from engine.format import fastjson
-from engine.wire import object_keys
+from engine.errors import NotFound
+from engine.format.numbers import INT_MAX
 from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.peer_object import PeerObject
 
 if TYPE_CHECKING:
     from engine.client.admin.session import AdminSession
@@ -95,7 +95,7 @@ def version_name(number: int) -> str:
 async def consumers_of_group(admin: AdminSession, group: str) -> GroupOnline:
     """The consumers of a group that any master knows; none where nobody is connected."""
     online: dict[str, ConnectedClient] = {}
-    body: dict[str, Any] = {}
+    body = PeerObject({}, "")
     for at in (await admin.clusters()).masters():
         answer = await admin.ask(
             at.address,
@@ -104,16 +104,15 @@ async def consumers_of_group(admin: AdminSession, group: str) -> GroupOnline:
             also=ResponseCode.CONSUMER_NOT_ONLINE,
         )
         if answer.code == ResponseCode.SUCCESS:
-            body = json_of(answer, at.address)
-            online |= {one.client_id: one for one in _clients(group, body, at.address)}
-    table = body.get("subscriptionTable") or {}
+            body = json_of(answer, at.address, RequestCode.GET_CONSUMER_CONNECTION_LIST)
+            online |= {one.client_id: one for one in _clients(group, body)}
     return GroupOnline(
         group,
         tuple(online[name] for name in sorted(online)),
-        str(body.get("consumeType") or ""),
-        str(body.get("messageModel") or ""),
-        str(body.get("consumeFromWhere") or ""),
-        {str(topic): str(one.get("subString", "")) for topic, one in sorted(table.items()) if isinstance(one, dict)},
+        body.text("consumeType", ""),
+        body.text("messageModel", ""),
+        body.text("consumeFromWhere", ""),
+        {topic: one.text("subString", "") for topic, one in body.table("subscriptionTable").items()},
     )
 
 
@@ -145,7 +144,8 @@ async def producers_of_group(admin: AdminSession, group: str, topic: str) -> tup
             also=ResponseCode.SYSTEM_ERROR,  # the code for a group that nobody knows
         )
         if answer.code == ResponseCode.SUCCESS:
-            online |= {one.client_id: one for one in _clients(group, json_of(answer, at.address), at.address)}
+            body = json_of(answer, at.address, RequestCode.GET_PRODUCER_CONNECTION_LIST)
+            online |= {one.client_id: one for one in _clients(group, body)}
     if not online:
         raise NotFound(f"no producer of group {group} is connected")
     return tuple(online[name] for name in sorted(online))
@@ -157,32 +157,29 @@ async def list_producers(
     """All producers that masters know. Raises InvalidArgument: no such cluster or broker."""
     online: dict[tuple[str, str], ConnectedClient] = {}
     for at in (await admin.clusters()).masters(cluster, broker):
-        body = await admin.json(at.address, RequestCode.GET_ALL_PRODUCER_INFO)
-        for group, clients in (body.get("data") or {}).items():
-            for one in clients:
-                client = _client(str(group), one, at.address)
+        groups = (await admin.json(at.address, RequestCode.GET_ALL_PRODUCER_INFO)).part("data")
+        for group in groups.fields:
+            for one in groups.objects(group):
+                client = _client(group, one)
                 online[client.group, client.client_id] = client
     return tuple(online[key] for key in sorted(online))
 
 
-def _clients(group: str, body: Mapping[str, Any], address: str) -> list[ConnectedClient]:
-    return [_client(group, one, address) for one in body.get("connectionSet") or ()]
+def _clients(group: str, body: PeerObject) -> list[ConnectedClient]:
+    return [_client(group, one) for one in body.objects("connectionSet")]
 
 
-def _client(group: str, one: Mapping[str, Any], address: str) -> ConnectedClient:
-    try:
-        version = int(one["version"])
-        return ConnectedClient(
-            group,
-            str(one["clientId"]),
-            str(one.get("clientAddr") or one.get("remoteIP") or "").removeprefix("/"),
-            str(one["language"]),
-            version_name(version),
-            version,
-            int(one.get("lastUpdateTimestamp") or 0),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"malformed client of {address}: {type(error).__name__} {error}") from None
+def _client(group: str, one: PeerObject) -> ConnectedClient:
+    version = one.number("version", least=0, most=INT_MAX)
+    return ConnectedClient(
+        group,
+        one.text("clientId"),
+        (one.text("clientAddr", "") or one.text("remoteIP", "")).removeprefix("/"),
+        one.text("language"),
+        version_name(version),
+        version,
+        one.number("lastUpdateTimestamp", default=0),
+    )
 
 
 async def consumer_states(
@@ -223,41 +220,38 @@ async def _state(admin: AdminSession, group: str, client_id: str, *, stack: bool
         )
         if answer.code == ResponseCode.SUCCESS:
             break
-    return parse_state(group, client_id, text_of(answer))
+    return parse_state(group, client_id, answer.body, answer_of(at.address, RequestCode.GET_CONSUMER_RUNNING_INFO))
 
 
-def parse_state(group: str, client_id: str, text: str) -> ConsumerState:
-    """What a consumer's answer says. Raises FormatError."""
-    table, rest = object_keys.split(text, "mqTable")
-    body = fastjson.loads(rest)
-    try:
-        queues = [
-            QueueAtClient(
-                str(queue["topic"]),
-                str(queue["brokerName"]),
-                int(queue["queueId"]),
-                int(one["commitOffset"]),
-                int(one["cachedMsgCount"]),
-                int(one["cachedMsgMinOffset"]),
-                int(one["cachedMsgMaxOffset"]),
-                bool(one["locked"]),
-                bool(one["droped"]),
-                int(one["lastPullTimestamp"]),
-                int(one["lastConsumeTimestamp"]),
-            )
-            for queue, one in table
-        ]
-        return ConsumerState(
-            group,
-            client_id,
-            {str(name): str(value) for name, value in sorted((body.get("properties") or {}).items())},
-            tuple(body.get("subscriptionSet") or ()),
-            tuple(sorted(queues, key=lambda one: (one.topic, one.broker, one.queue_id))),
-            dict(sorted((body.get("statusTable") or {}).items())),
-            body.get("jstack"),
+def parse_state(group: str, client_id: str, body: bytes | memoryview, of: str) -> ConsumerState:
+    """What a consumer's answer says. `of`: whose answer it is, for errors. Raises FormatError."""
+    table, rest = PeerObject.parse_table(body, "mqTable", of)
+    queues = [
+        QueueAtClient(
+            queue.text("topic"),
+            queue.text("brokerName"),
+            queue.number("queueId"),
+            one.number("commitOffset"),
+            one.number("cachedMsgCount"),
+            one.number("cachedMsgMinOffset"),
+            one.number("cachedMsgMaxOffset"),
+            one.flag("locked"),
+            one.flag("droped"),
+            one.number("lastPullTimestamp"),
+            one.number("lastConsumeTimestamp"),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"malformed state of consumer {client_id}: {type(error).__name__} {error}") from None
+        for queue, one in table
+    ]
+    rates = {topic: {name: one.real(name) for name in one.fields} for topic, one in rest.table("statusTable").items()}
+    return ConsumerState(
+        group,
+        client_id,
+        rest.words("properties"),
+        tuple(one.fields for one in rest.objects("subscriptionSet")),
+        tuple(sorted(queues, key=lambda one: (one.topic, one.broker, one.queue_id))),
+        rates,
+        rest.text("jstack", "") or None,
+    )
 
 
 async def holders_of_queues(admin: AdminSession, group: str) -> dict[MessageQueue, str]:

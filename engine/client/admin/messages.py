@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.client.admin.members import consumers_of_group, demand_connected
-from engine.client.admin.session import LONG_S, json_of
+from engine.client.admin.session import LONG_S, answer_of, json_of
 from engine.client.admin.topics import consumers_of
 from engine.client.calls import BrokerCalls
 from engine.client.pulling import PullStatus
@@ -19,7 +19,7 @@ from engine.client.queues import MessageQueue
 from engine.client.subscriptions import ALL, TAG, TopicSubscription
 from engine.client.topic_reader import GROUP
 from engine.errors import FormatError, InvalidArgument, NotFound
-from engine.format.message import StoredMessage, decode_each, parse_msg_id
+from engine.format.message import StoredMessage, decode, decode_each, parse_msg_id
 from engine.format.properties import KEYS, TAGS, UNIQ_KEY, key_words
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.signing import UNIQUE_KEY_QUERY
@@ -87,7 +87,7 @@ async def message_by_id(admin: AdminSession, message_id: str, topic: str | None 
             str(host), RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(offset)}, also=ResponseCode.SYSTEM_ERROR
         )
         if answer.code == ResponseCode.SUCCESS:
-            return _decoded(answer, str(host))[0]
+            return _decoded_record(answer.body, answer_of(str(host), RequestCode.VIEW_MESSAGE_BY_ID))
         raise NotFound(f"{host} has no message at physical offset {offset}")
     if topic is None:
         raise InvalidArgument(
@@ -149,7 +149,16 @@ def _decoded(answer: RemotingCommand, address: str) -> list[StoredMessage]:
     try:
         return list(decode_each(answer.body))
     except FormatError as error:
-        raise FormatError(f"malformed message of {address}: {error.message}") from None
+        of = answer_of(address, RequestCode.QUERY_MESSAGE)
+        raise FormatError(f"malformed {of}: {error.message}") from None
+
+
+def _decoded_record(body: bytes | memoryview, of: str) -> StoredMessage:
+    """The one record of an answer. Raises FormatError."""
+    try:
+        return decode(body)
+    except FormatError as error:
+        raise FormatError(f"malformed {of}: {error.message}") from None
 
 
 async def message_at(client: ClusterClient, queue: MessageQueue, offset: int) -> StoredMessage:
@@ -160,7 +169,9 @@ async def message_at(client: ClusterClient, queue: MessageQueue, offset: int) ->
         return result.messages[0].stored
     raise NotFound(
         f"no message at {queue.topic}/{queue.queue_id} offset {offset}",
-        hint=f"the queue has {result.min_offset} to {result.max_offset}",
+        hint=f"its offsets are {result.min_offset} to {result.max_offset - 1}"
+        if result.max_offset > result.min_offset
+        else "the queue has no messages",
     )
 
 
@@ -212,8 +223,8 @@ async def _is_consumed(admin: AdminSession, group: str, message: StoredMessage) 
         fields = {"consumerGroup": group, "topic": message.topic}
         table, _ = await admin.table(at.address, RequestCode.GET_CONSUME_STATS, fields)
         for queue, offsets in table:
-            if int(queue["queueId"]) == message.queue_id and str(queue["topic"]) == message.topic:
-                return int(offsets["consumerOffset"]) > message.queue_offset
+            if queue.number("queueId") == message.queue_id and queue.text("topic") == message.topic:
+                return offsets.number("consumerOffset") > message.queue_offset
     return False
 
 
@@ -228,13 +239,8 @@ async def give_to_consumer(admin: AdminSession, message: StoredMessage, group: s
     fields = {"consumerGroup": group, "clientId": client_id, "msgId": message.msg_id}
     address = str(message.store_host)
     answer = await admin.ask(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, timeout_s=LONG_S)
-    body = json_of(answer, address)
-    try:
-        return GivenOutcome(
-            str(body["consumeResult"]), int(body.get("spentTimeMills") or 0), str(body.get("remark") or "")
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"malformed answer of {address}: {type(error).__name__} {error}") from None
+    body = json_of(answer, address, RequestCode.CONSUME_MESSAGE_DIRECTLY)
+    return GivenOutcome(body.text("consumeResult"), body.number("spentTimeMills", default=0), body.text("remark", ""))
 
 
 async def queue_units(
@@ -250,20 +256,20 @@ async def queue_units(
         fields["consumerGroup"] = group
     (at,) = (await admin.clusters()).masters(broker=queue.broker)
     body = await admin.json(at.address, RequestCode.QUERY_CONSUME_QUEUE, fields)
-    try:
-        units = [
-            UnitLine(
-                first + number,
-                int(one["physicOffset"]),
-                int(one["physicSize"]),
-                int(one["tagsCode"]),
-                bool(one.get("eval")) if group is not None else None,
-                str(one.get("msg") or ""),
-            )
-            for number, one in enumerate(body.get("queueData") or ())
-        ]
-        return QueueUnits(
-            int(body["minQueueIndex"]), int(body["maxQueueIndex"]), tuple(units), body.get("subscriptionData")
+    units = [
+        UnitLine(
+            first + number,
+            one.number("physicOffset"),
+            one.number("physicSize"),
+            one.number("tagsCode"),
+            one.flag("eval", default=False) if group is not None else None,
+            one.text("msg", ""),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"malformed answer of {at.address}: {type(error).__name__} {error}") from None
+        for number, one in enumerate(body.objects("queueData"))
+    ]
+    return QueueUnits(
+        body.number("minQueueIndex"),
+        body.number("maxQueueIndex"),
+        tuple(units),
+        body.part("subscriptionData").fields or None,
+    )

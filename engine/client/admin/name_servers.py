@@ -87,8 +87,9 @@ async def entries_of(admin: AdminSession, space: str) -> tuple[KeptEntry, ...]:
         answer = await admin.ask(
             address, RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": space}, also=ResponseCode.QUERY_NOT_FOUND
         )
-        table = json_of(answer, address).get("table") if answer.code == ResponseCode.SUCCESS else None
-        rows += [KeptEntry(address, space, str(key), str(value)) for key, value in sorted((table or {}).items())]
+        if answer.code == ResponseCode.SUCCESS:
+            table = json_of(answer, address, RequestCode.GET_KVLIST_BY_NAMESPACE).words("table")
+            rows += [KeptEntry(address, space, key, value) for key, value in table.items()]
     return tuple(rows)
 
 

@@ -116,7 +116,7 @@ class StepOutcome:
             return "not sent, because one before it failed"
         if self.problem is not None:
             return self.problem.message
-        return "done" if self.status is SendStatus.SEND_OK else f"stored, but {self.status.name}"
+        return "done" if self.status is SendStatus.SEND_OK else self.status.words
 
 
 async def carry_out_plan(admin: AdminSession, plan: AdminPlan) -> list[StepOutcome]:

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from engine.client.admin.cluster_map import ClusterMap, parse_cluster_map
 from engine.client.admin.known import demand_known
 from engine.errors import FormatError, RefusedByBroker
-from engine.format import fastjson
 from engine.format.names import RETRY_PREFIX
-from engine.wire import object_keys
 from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.peer_object import PeerObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -69,31 +68,23 @@ class AdminSession:
 
     async def json(
         self, address: str, code: int, ext: Mapping[str, str] | None = None, *, timeout_s: float = TIMEOUT_S
-    ) -> dict[str, Any]:
+    ) -> PeerObject:
         """The JSON object of an answer."""
-        return json_of(await self.ask(address, code, ext, timeout_s=timeout_s), address)
+        return json_of(await self.ask(address, code, ext, timeout_s=timeout_s), address, code)
 
     async def table(
         self, address: str, code: int, ext: Mapping[str, str], *, timeout_s: float = LONG_S
-    ) -> tuple[list[tuple[dict[str, Any], Any]], dict[str, Any]]:
+    ) -> tuple[list[tuple[PeerObject, PeerObject]], PeerObject]:
         """The `offsetTable` of an answer, whose keys are queues, and its other fields."""
         answer = await self.ask(address, code, ext, timeout_s=timeout_s)
-        rows, rest = object_keys.split(text_of(answer), "offsetTable")
-        return rows, _object(rest, address)
+        return PeerObject.parse_table(answer.body, "offsetTable", answer_of(address, code))
 
-    async def ask_names(
-        self,
-        code: int,
-        ext: Mapping[str, str] | None = None,
-        *,
-        also: int | None = None,
-        knows: Callable[[RemotingCommand], bool] = lambda _: True,
-    ) -> RemotingCommand:
-        """An answer of any name server. `knows`: as of NameService.ask."""
-        answer = await self._client.names.ask(code, ext or {}, knows=knows)
-        if answer.code not in (ResponseCode.SUCCESS, also):
-            raise RefusedByBroker.of(answer.code, answer.remark, "the name server")
-        return answer
+    async def ask_names(self, code: int, ext: Mapping[str, str] | None = None, *, known_by: str = "") -> PeerObject:
+        """The JSON object that any name server answers. `known_by`: what one that knows brokers has something under."""
+        answer, address = await self._client.names.ask(code, ext or {}, knows=_has(known_by, code))
+        if answer.code != ResponseCode.SUCCESS:
+            raise RefusedByBroker.of(answer.code, answer.remark, address)
+        return json_of(answer, address, code)
 
     async def each(
         self, brokers: Iterable[BrokerAt], ask: Callable[[BrokerAt], Coroutine[None, None, Answer]]
@@ -106,19 +97,18 @@ class AdminSession:
     async def clusters(self) -> ClusterMap:
         """All clusters that the name servers know; asked once a session."""
         if self._map is None:
-            answer = await self.ask_names(RequestCode.GET_BROKER_CLUSTER_INFO, knows=_has("brokerAddrTable"))
-            self._map = parse_cluster_map(json_of(answer, "the name server"))
+            body = await self.ask_names(RequestCode.GET_BROKER_CLUSTER_INFO, known_by="brokerAddrTable")
+            self._map = parse_cluster_map(body)
         return self._map
 
     async def topics(self, cluster: str | None = None) -> tuple[str, ...]:
         """Names of all topics, or those of a cluster, sorted."""
         if cluster is None:
-            answer = await self.ask_names(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, knows=_has("topicList"))
+            body = await self.ask_names(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, known_by="topicList")
         else:
             (await self.clusters()).demand_cluster(cluster)
-            answer = await self.ask_names(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
-        names = json_of(answer, "the name server").get("topicList") or ()
-        return tuple(sorted(map(str, names)))
+            body = await self.ask_names(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
+        return tuple(sorted(body.texts("topicList")))
 
     async def groups(self) -> tuple[str, ...]:
         """Names of all consumer groups that a master has a configuration of, or that have a retry topic."""
@@ -127,15 +117,15 @@ class AdminSession:
         retried = {topic.removeprefix(RETRY_PREFIX) for topic in await self.topics() if topic.startswith(RETRY_PREFIX)}
         return tuple(sorted(retried.union(*tables)))
 
-    async def group_tables(self, broker: BrokerAt) -> dict[str, dict[str, Any]]:
+    async def group_tables(self, broker: BrokerAt) -> dict[str, PeerObject]:
         """The groups of one broker: configuration by name."""
         body = await self.json(broker.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, timeout_s=LONG_S)
-        return table_of(body, "subscriptionGroupTable", broker.address)
+        return body.table("subscriptionGroupTable")
 
-    async def topic_tables(self, broker: BrokerAt) -> dict[str, dict[str, Any]]:
+    async def topic_tables(self, broker: BrokerAt) -> dict[str, PeerObject]:
         """The topics of one broker: configuration by name."""
         body = await self.json(broker.address, RequestCode.GET_ALL_TOPIC_CONFIG, timeout_s=LONG_S)
-        return table_of(body, "topicConfigTable", broker.address)
+        return body.table("topicConfigTable")
 
     async def demand_topic(self, topic: str) -> TopicRoute:
         """The route of a topic. Raises InvalidArgument: no broker serves it; it names the nearest ones."""
@@ -151,34 +141,25 @@ class AdminSession:
         return tuple(one for one in (await self.clusters()).masters() if one.name in route.brokers)
 
 
-def _has(name: str) -> Callable[[RemotingCommand], bool]:
+def _has(name: str, code: int) -> Callable[[RemotingCommand], bool]:
     """Whether a name server's answer has anything under a name: one that was just started knows no broker yet."""
-    return lambda answer: answer.code != ResponseCode.SUCCESS or bool(json_of(answer, "the name server").get(name))
+
+    def knows(answer: RemotingCommand) -> bool:
+        if not name or answer.code != ResponseCode.SUCCESS:
+            return True
+        try:
+            return json_of(answer, "", code).has(name)
+        except FormatError:  # it is judged as the answer that it is
+            return True
+
+    return knows
 
 
-def table_of(body: Mapping[str, Any], name: str, address: str) -> dict[str, dict[str, Any]]:
-    """A table of objects in an answer. Raises FormatError."""
-    table = body.get(name)
-    if not isinstance(table, dict) or not all(isinstance(one, dict) for one in table.values()):
-        raise FormatError(f"malformed answer of {address}: {name} is no table")
-    return table
+def answer_of(address: str, code: int) -> str:
+    """How errors name an answer."""
+    return f"answer of {address} to {RequestCode(code).name}"
 
 
-def text_of(answer: RemotingCommand) -> str:
-    """The text of an answer's body."""
-    return bytes(answer.body).decode("utf-8", "replace")
-
-
-def json_of(answer: RemotingCommand, address: str) -> dict[str, Any]:
-    """The JSON object of an answer. Raises FormatError."""
-    return _object(text_of(answer), address)
-
-
-def _object(text: str, address: str) -> dict[str, Any]:
-    try:
-        body = fastjson.loads(text)
-    except FormatError as error:
-        raise FormatError(f"malformed answer of {address}: {error.message}") from None
-    if not isinstance(body, dict):
-        raise FormatError(f"malformed answer of {address}: no JSON object")
-    return body
+def json_of(answer: RemotingCommand, address: str, code: int) -> PeerObject:
+    """The JSON object of an answer. `code`: of the request. Raises FormatError."""
+    return PeerObject.parse(answer.body, answer_of(address, code))

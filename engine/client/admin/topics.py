@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine.client.admin.name_servers import ORDER_SPACE, delete_entry, put_entry
 from engine.client.admin.plan import AdminPlan, AdminStep
 from engine.client.admin.session import json_of
-from engine.errors import FormatError, InvalidArgument
+from engine.errors import InvalidArgument
 from engine.format.names import DLQ_PREFIX, RETRY_PREFIX
 from engine.format.quantities import counted
 from engine.format.topic_rules import TBW102, refused_by_client
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from engine.client.admin.cluster_map import BrokerAt
     from engine.client.admin.session import AdminSession
     from engine.client.routes import TopicRoute
+    from engine.wire.peer_object import PeerObject
 
 QUEUES, PERM = 8, 6
 """Of a topic that is made without saying. Source: UpdateTopicSubCommand."""
@@ -95,7 +96,7 @@ async def consumers_of(admin: AdminSession, route: TopicRoute, topic: str) -> tu
     groups: set[str] = set()
     for broker in await admin.masters_of(route):
         body = await admin.json(broker.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
-        groups |= {str(one) for one in body.get("groupList") or ()}
+        groups |= set(body.texts("groupList"))
     return tuple(sorted(groups))
 
 
@@ -105,22 +106,19 @@ async def topic_status(admin: AdminSession, topic: str) -> tuple[QueueStatus, ..
     rows: list[QueueStatus] = []
     for broker in await admin.masters_of(route):
         table, _ = await admin.table(broker.address, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
-        rows += [_queue_status(queue, stats, broker) for queue, stats in table]
+        rows += [_queue_status(queue, stats) for queue, stats in table]
     return tuple(sorted(rows, key=lambda one: (one.broker, one.queue_id)))
 
 
-def _queue_status(queue: dict[str, Any], stats: Any, broker: BrokerAt) -> QueueStatus:
-    try:
-        return QueueStatus(
-            str(queue["topic"]),
-            str(queue["brokerName"]),
-            int(queue["queueId"]),
-            int(stats["minOffset"]),
-            int(stats["maxOffset"]),
-            int(stats["lastUpdateTimestamp"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"malformed queue of {broker.address}: {type(error).__name__} {error}") from None
+def _queue_status(queue: PeerObject, stats: PeerObject) -> QueueStatus:
+    return QueueStatus(
+        queue.text("topic"),
+        queue.text("brokerName"),
+        queue.number("queueId"),
+        stats.number("minOffset"),
+        stats.number("maxOffset"),
+        stats.number("lastUpdateTimestamp"),
+    )
 
 
 async def topic_rates(admin: AdminSession, topic: str | None = None) -> tuple[TopicRates, ...]:
@@ -145,7 +143,7 @@ async def topic_rates(admin: AdminSession, topic: str | None = None) -> tuple[To
                 table, _ = await admin.table(
                     broker.address, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group, "topic": one}
                 )
-                lag += sum(int(row["brokerOffset"]) - int(row["consumerOffset"]) for _, row in table)
+                lag += sum(row.number("brokerOffset") - row.number("consumerOffset") for _, row in table)
             rows.append(
                 TopicRates(one, group, lag, into[0], sum(r for r, _ in got), into[1], sum(day for _, day in got))
             )
@@ -162,13 +160,9 @@ async def _stats(admin: AdminSession, broker: BrokerAt, name: str, key: str) -> 
     )
     if answer.code != ResponseCode.SUCCESS:  # nothing was counted yet
         return 0.0, 0
-    body = json_of(answer, broker.address)
-    day = next((int(body[part]["sum"]) for part in ("statsDay", "statsHour", "statsMinute") if _counted(body, part)), 0)
-    return float((body.get("statsMinute") or {}).get("tps", 0.0)), day
-
-
-def _counted(body: dict[str, Any], part: str) -> bool:
-    return isinstance(body.get(part), dict) and int(body[part].get("sum", 0)) > 0
+    body = json_of(answer, broker.address, RequestCode.VIEW_BROKER_STATS_DATA)
+    sums = (body.part(part).number("sum", default=0) for part in ("statsDay", "statsHour", "statsMinute"))
+    return body.part("statsMinute").real("tps", 0.0), next((one for one in sums if one > 0), 0)
 
 
 async def topic_clusters(admin: AdminSession, topic: str) -> tuple[str, ...]:
@@ -197,10 +191,10 @@ async def plan_topic(
     steps = []
     order: dict[str, int] = {}
     for at, table in zip(masters, await admin.each(masters, admin.topic_tables), strict=True):
-        known = table.get(topic)
+        known = _known(table[topic]) if topic in table else None
         old = known or {"readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": PERM, "order": False}
         new = {**old, **_given(wanted)}
-        order[at.name] = int(new["writeQueueNums"])
+        order[at.name] = new["writeQueueNums"]
         words = _difference(known, new)
         if words:
             steps.append(AdminStep.at(at, words, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic, new)))
@@ -230,6 +224,18 @@ async def plan_perm(
     return AdminPlan(plan.change, tuple(one for one in plan.steps if one.address in there))
 
 
+def _known(config: PeerObject) -> dict[str, Any]:
+    """What a topic is. Raises FormatError."""
+    return {
+        "readQueueNums": config.number("readQueueNums", least=0),
+        "writeQueueNums": config.number("writeQueueNums", least=0),
+        "perm": config.number("perm", least=0),
+        "order": config.flag("order", default=False),
+        "topicFilterType": config.text("topicFilterType", "SINGLE_TAG"),
+        "topicSysFlag": config.number("topicSysFlag", default=0),
+    }
+
+
 def _given(wanted: TopicWanted) -> dict[str, Any]:
     names = {"readQueueNums": wanted.read_queues, "writeQueueNums": wanted.write_queues, "perm": wanted.perm}
     return {name: value for name, value in {**names, "order": wanted.order}.items() if value is not None}
@@ -237,7 +243,7 @@ def _given(wanted: TopicWanted) -> dict[str, Any]:
 
 def _difference(known: dict[str, Any] | None, new: dict[str, Any]) -> str:
     """What a step does; empty: nothing."""
-    read, write, perm = (int(new[name]) for name in ("readQueueNums", "writeQueueNums", "perm"))
+    read, write, perm = (new[name] for name in ("readQueueNums", "writeQueueNums", "perm"))
     if known is None:
         return f"is made: {counted(read, 'read queue')}, {counted(write, 'write queue')}, {_PERMS.get(perm, perm)}"
     names = {"readQueueNums": "read queues", "writeQueueNums": "write queues", "perm": "permission", "order": "order"}

@@ -26,6 +26,7 @@ from engine.client.topic_reader import ReadFrom, TopicReader
 from engine.config import BrokerRole, StoreConfig
 from engine.errors import FormatError, InvalidArgument, NotFound, PeerLost, Refused, RefusedByBroker
 from engine.wire.codes import RequestCode
+from engine.wire.peer_object import PeerObject
 from tests.engine.broker.client import SMALL, daemon
 from tests.engine.client.clusters import cluster
 from tests.engine.client.test_push_consumer import FIRST, Seen, send
@@ -149,7 +150,8 @@ def test_what_a_broker_stored_and_did_not_copy_is_given(tmp_path: Path) -> None:
             assert len(await dead_letters.dead_letters(client, admin, "G", most=1)) == 1
             plan = await dead_letters.plan_resend(client, admin, "G")
             outcomes = await carry_out_plan(admin, plan)
-            assert [(one.is_done, one.words) for one in outcomes] == [(True, "stored, but SLAVE_NOT_AVAILABLE")] * 3
+            told = "stored on the master alone: no slave keeps up with it (SLAVE_NOT_AVAILABLE)"
+            assert [(one.is_done, one.words) for one in outcomes] == [(True, told)] * 3
             given = [one async for one in TopicReader(client, "%RETRY%G").messages(ReadFrom(first=True))]
             assert sorted(one.body for one in given) == sorted(one.body for one in consumed)
 
@@ -302,13 +304,13 @@ def test_names() -> None:
 )
 def test_a_malformed_list_of_brokers(body: dict[str, object]) -> None:
     with pytest.raises(FormatError, match="malformed list of brokers"):
-        parse_cluster_map(body)
+        parse_cluster_map(PeerObject(body, "list of brokers"))
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"mqTable":{{"topic":"T"}:{}}}', '{"mqTable":{},"properties":7}'])
 def test_a_malformed_state_of_a_consumer(text: str) -> None:
     with pytest.raises(FormatError):
-        parse_state("G", "c", text)
+        parse_state("G", "c", text.encode(), "answer")
 
 
 def test_a_plan_is_sent_step_by_step(tmp_path: Path) -> None:

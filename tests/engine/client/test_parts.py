@@ -101,7 +101,7 @@ ROUTE = {
 
 
 def test_routes() -> None:
-    route = parse_route(json.dumps(ROUTE).replace('"0":', "0:").encode())  # as fastjson writes keys
+    route = parse_route(json.dumps(ROUTE).replace('"0":', "0:").encode(), "answer")  # as fastjson writes keys
     assert route.write_queues("T") == (MessageQueue("T", "b", 0), MessageQueue("T", "b", 1))  # a has no master
     assert [queue.broker for queue in route.read_queues("T")] == ["a", "b", "b", "b"]
     assert (route.address("b"), route.address("b", 1), route.address("a"), route.address("x")) == (
@@ -109,7 +109,7 @@ def test_routes() -> None:
     )  # fmt: skip
     assert route.address("a", only=True) is None
     assert len(route.for_a_new_topic(1).write_queues("T")) == 1
-    ordered = parse_route(json.dumps({**ROUTE, "orderTopicConf": "b:1;z:2"}).encode())
+    ordered = parse_route(json.dumps({**ROUTE, "orderTopicConf": "b:1;z:2"}).encode(), "answer")
     assert [(queue.broker, queue.queue_id) for queue in ordered.write_queues("T")] == [("b", 0), ("z", 0), ("z", 1)]
 
 
@@ -127,7 +127,7 @@ def test_routes() -> None:
 )  # fmt: skip
 def test_what_is_no_route(body: bytes) -> None:
     with pytest.raises(FormatError):
-        parse_route(body)
+        parse_route(body, "answer")
 
 
 def message(offset: int, size: int = 1, tags: str | None = None) -> ReceivedMessage:
