@@ -38,6 +38,7 @@ class QueueProgress:
         doubles: messages that are at the target a second time.
         left_out: messages that had come from the target. `deleted`: that the source had deleted before they were
             copied. `refused`: that the target's broker did not take.
+        before: messages of the map that this run did not send: of earlier runs. Not kept.
     """
 
     source: MessageQueue
@@ -48,6 +49,23 @@ class QueueProgress:
     left_out: int = 0
     deleted: int = 0
     refused: int = 0
+    before: int = 0
+
+    @property
+    def accounted(self) -> int:
+        """Source offsets of which something became."""
+        return self.map.copied + self.left_out + self.deleted + self.refused
+
+    @property
+    def base(self) -> int:
+        """Source offset at which the copy of the queue began, by its counts: lower after a part was read twice."""
+        return self.map.following - self.accounted
+
+    def cut(self, target_end: int) -> int:
+        """See OffsetMap.cut."""
+        lost = self.map.cut(target_end)
+        self.before = min(self.before, self.map.copied)
+        return lost
 
 
 @dataclass(slots=True)

@@ -5,9 +5,9 @@ so before the first send, and after each that was not answered, the target is re
 carries this copy's marker counts as copied. Where the target gave a message another offset than the next one, what lies
 between is read, too: a message of this copy that is already known is a double, and is counted.
 
-A target that crashes may lose what it had acknowledged. So before the first send, after trouble and at the end the last
-message of the map is looked for where the map says that it lies. Where it does not lie there the map is cut back, and
-the source is read again from there on.
+A target that crashes may lose what it had acknowledged. So before the first send, after trouble, over each new
+connection and at the end the last message of the map is looked for where the map says that it lies. Where it does not
+lie there the map is cut back, and the source is read again from there on.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine.client.calls import BrokerCalls
 from engine.client.pulling import EmptyAnswers
 from engine.client.sending import SendRules, can_be_one_batch, request_of_stored, result_of
-from engine.client.subscriptions import ALL, TAG, TopicSubscription
 from engine.copying.marker import COPIED, Hop, hops, marked
+from engine.copying.patient_queue import GROUP, TROUBLES, Patience, PatientQueue
 from engine.errors import FormatError, NoRoute, PeerLost, Refused, RefusedByBroker
 from engine.format import properties as property_words
 from engine.format.quantities import counted
@@ -34,17 +33,11 @@ if TYPE_CHECKING:
     from engine.client.messages import ReceivedMessage
     from engine.client.pace import Pace
     from engine.client.pulling import PullResult
-    from engine.client.queues import MessageQueue
     from engine.client.sending import SendResult
     from engine.copying.marker import BrokerPlace, WayBack
     from engine.copying.progress import QueueProgress
 
-GROUP = "rstore-copy"
-"""Pulls and sends name a group; this one commits nothing."""
 _SEND_S = 10.0
-_AGAIN_S = 0.5
-_DISPATCH_S = 5.0
-"""How long a queue may take to show what its broker has acknowledged."""
 _LOOK_S = 0.05
 _PAGE = 256
 _BATCH_BYTES = 1 << 20
@@ -73,7 +66,6 @@ class CopyWork:
         skips_refused: a message that the target's broker refuses is left out; otherwise it ends the copy.
         patience_s: how long a broker that is away or busy is waited for.
         note: is told what a reader should know.
-        copied: messages that were copied by this run, those that the target had already not counted.
     """
 
     id: str
@@ -84,7 +76,6 @@ class CopyWork:
     skips_refused: bool
     patience_s: float
     note: Callable[[str], None]
-    copied: int = 0
     rules: SendRules = field(default_factory=lambda: SendRules(GROUP))
 
 
@@ -104,12 +95,11 @@ class QueueCopier:
         self._progress = progress
         self._map = progress.map
         self._place = place
-        self._from = BrokerCalls(work.source, masters_only=True)
-        self._to = BrokerCalls(work.target, masters_only=True)
-        self._wanted = TopicSubscription.of(progress.source.topic, ALL, TAG, 0)
-        self._wanted_there = TopicSubscription.of(progress.target.topic, ALL, TAG, 0)
+        self._patience = Patience(work.patience_s, work.note)
+        self._source = PatientQueue(work.source, progress.source, self._patience)
+        self._target = PatientQueue(work.target, progress.target, self._patience)
         self._empty = EmptyAnswers()
-        self._trouble_since: float | None = None
+        self._looked_over: object = None
 
     async def copy(self, end: int | None) -> None:
         """Copy what the source has up to this offset; None: without an end.
@@ -134,12 +124,10 @@ class QueueCopier:
     # --- the source -------------------------------------------------------------------------------------------------
 
     async def _demand_source(self, known: int) -> None:
-        end = await self._settled(self._from, self._progress.source, known)
+        end = await self._source.settled(known)
         if end < known:
-            queue = self._progress.source
             raise Refused(
-                f"queue {queue.topic}/{queue.queue_id} of {queue.broker} ends at offset {end} of the source, "
-                f"and messages up to {known} were copied",
+                f"{self._source} ends at offset {end} of the source, and messages up to {known} were copied",
                 hint="the source is not what it was: begin a new copy with another directory (--progress DIR)",
             )
 
@@ -169,23 +157,21 @@ class QueueCopier:
 
     async def _page(self, at: int, *, wait: bool) -> PullResult:
         """What the source has from here on; where nothing is waited for it must have something."""
-        queue = self._progress.source
         while True:
             asked_s = time.monotonic()
             try:
-                result = await self._from.pull(GROUP, queue, at, self._wanted, most=_PAGE, wait=wait)
-            except (NoRoute, PeerLost, RefusedByBroker) as error:
-                await self._wait_for(error, self._work.source, queue)
+                result = await self._source.pull(at, _PAGE, wait=wait)
+            except TROUBLES as error:
+                await self._source.wait(error)
                 continue
             if result.next_offset > at or (wait and result.next_offset == at):
-                self._trouble_since = None
+                self._patience.over()
                 await asyncio.sleep(self._empty.pause_s(result, at, time.monotonic() - asked_s))
                 return result
-            since = self._trouble_since
+            since = self._patience.since
             await self._demand_source(at)
-            self._trouble_since = since  # that the broker told an end is no end of this trouble
-            what = f"queue {queue.topic}/{queue.queue_id} of {queue.broker} shows no message at offset {at} any more"
-            await self._wait_for(PeerLost(what), self._work.source, queue)
+            self._patience.since = since  # that the broker told an end is no end of this trouble
+            await self._source.wait(PeerLost(f"{self._source} shows no message at offset {at} any more"))
 
     # --- the target -------------------------------------------------------------------------------------------------
 
@@ -227,14 +213,17 @@ class QueueCopier:
             await self._work.pace.wait(len(together))
         while together:
             try:
+                if await self._target.connection() is not self._looked_over:
+                    await self._demand_kept()
+                    together = [one for one in together if one[0].queue_offset >= self._map.following]
+                    continue
                 result = await self._send(together)
             except (NoRoute, PeerLost) as error:
-                await self._wait_for(error, self._work.target, self._progress.target)
-                if await self._look_again():
-                    raise _MapCutError from None
+                await self._target.wait(error)
+                await self._demand_kept()
             except RefusedByBroker as error:
                 if error.response in _LATER:
-                    await self._wait_for(error, self._work.target, self._progress.target)
+                    await self._target.wait(error)
                 elif len(together) > 1:
                     for one in together:
                         await self._send_all([one])
@@ -242,7 +231,7 @@ class QueueCopier:
                 else:
                     self._refused(together[0][0], error)
             else:
-                self._trouble_since = None
+                self._patience.over()
                 await self._stored(together, result.queue_offset)
                 return
             together = [one for one in together if one[0].queue_offset >= self._map.following]
@@ -251,7 +240,7 @@ class QueueCopier:
         queue = self._progress.target
         records, properties = [one.stored for one, _ in together], [own for _, own in together]
         request = request_of_stored(records, properties, queue.topic, self._work.rules)
-        address = await self._to.address(queue)
+        address = await self._target.calls.address(queue)
         answer = await self._work.target.peers.ask(
             address, request.code, request.to(queue), request.body, timeout_s=_SEND_S
         )
@@ -268,20 +257,21 @@ class QueueCopier:
             # What was lost comes before these: they are sent once more, after it.
             self._progress.doubles += len(together)
             self._progress.looked = first + len(together)
-            self._note_lost(self._map.cut(first), first)
+            self._note_lost(self._progress.cut(first), first)
             raise _MapCutError
         if first > self._progress.looked:
             await self._look(first)
         for number, (message, _) in enumerate(together):
             self._note(message.queue_offset, first + number)
         self._progress.looked = first + len(together)
-        self._work.copied += len(together)
 
-    def _note(self, source: int, target: int) -> None:
+    def _note(self, source: int, target: int) -> bool:
+        """A message of this copy lies there; whether it is the first such one."""
         if source < self._map.following:
             self._progress.doubles += 1
-        else:
-            self._map.add(source, target)
+            return False
+        self._map.add(source, target)
+        return True
 
     def _refused(self, message: ReceivedMessage, error: RefusedByBroker) -> None:
         queue = self._progress.source
@@ -294,15 +284,24 @@ class QueueCopier:
 
     # --- what the target has already --------------------------------------------------------------------------------
 
+    async def _demand_kept(self) -> None:
+        """Raises _MapCutError: the target has lost messages of the map."""
+        if await self._look_again():
+            raise _MapCutError
+
     async def _look_again(self) -> int:
         """Cut the map back to what the target still has, or look at what came after it.
 
         Returns:
             How many messages of the map the target has lost.
         """
-        end = await self._settled(self._to, self._progress.target, self._progress.looked)
-        lost = self._map.cut(end)
-        lost += self._map.cut(await self._true_end())
+        try:
+            self._looked_over = await self._target.connection()
+        except TROUBLES:
+            self._looked_over = None
+        end = await self._target.settled(self._progress.looked)
+        lost = self._progress.cut(end)
+        lost += self._progress.cut(await self._true_end())
         if lost:  # what of this copy lies after the cut is in the wrong order, and is copied again
             self._progress.looked = end
             self._note_lost(lost, end)
@@ -312,20 +311,17 @@ class QueueCopier:
         return 0
 
     def _note_lost(self, lost: int, end: int) -> None:
-        queue = self._progress.target
         self._work.note(
-            f"queue {queue.topic}/{queue.queue_id} of {queue.broker} of the target has lost its end and continued at "
-            f"offset {end}: {counted(lost, 'message')} to be copied again"
+            f"{self._target} of the target has lost its end and continued at offset {end}: "
+            f"{counted(lost, 'message')} to be copied again"
         )
 
     async def _demand_lost(self, source: int, first: int, end: int) -> None:
         """A message was stored where the map has another one: the target must show the new one there."""
-        queue = self._progress.target
-        await self._settled(self._to, queue, end)
+        await self._target.settled(end)
         if not await self._lies(source, first):
             raise FormatError(
-                f"queue {queue.topic}/{queue.queue_id} of {queue.broker} has given offset {first} a second time, and "
-                f"does not show the new message there"
+                f"{self._target} has given offset {first} a second time, and does not show the new message there"
             )
 
     async def _true_end(self) -> int:
@@ -345,57 +341,24 @@ class QueueCopier:
 
     async def _lies(self, source: int, target: int) -> bool:
         """Whether the target has a message of the source at this offset, or had it: it has deleted it since."""
-        result = await self._shown(target, 1)
+        result = await self._target.shown(target, 1)
         first = next(iter(result.messages), None)
         if first is None or first.queue_offset != target:
             return result.next_offset > target
         return self._source_of(first) == source
 
-    async def _shown(self, at: int, most: int) -> PullResult:
-        """What the target has from an offset on; while it is away it is asked again."""
-        queue = self._progress.target
-        while True:
-            try:
-                result = await self._to.pull(GROUP, queue, at, self._wanted_there, most=most)
-            except (NoRoute, PeerLost, RefusedByBroker) as error:
-                await self._wait_for(error, self._work.target, queue)
-            else:
-                self._trouble_since = None
-                return result
-
-    async def _settled(self, calls: BrokerCalls, queue: MessageQueue, known: int, within_s: float | None = None) -> int:
-        """The end of a queue, once it shows what is known of it, or has had the time to."""
-        until = time.monotonic() + (_DISPATCH_S if within_s is None else within_s)
-        while True:
-            end = await self._end(calls, queue)
-            if end >= known or time.monotonic() > until:
-                return end
-            await asyncio.sleep(_LOOK_S)
-
-    async def _end(self, calls: BrokerCalls, queue: MessageQueue) -> int:
-        client = self._work.source if calls is self._from else self._work.target
-        while True:
-            try:
-                end = await calls.max_offset(queue)
-            except (NoRoute, PeerLost, RefusedByBroker) as error:
-                await self._wait_for(error, client, queue)
-            else:
-                self._trouble_since = None
-                return end
-
     async def _look(self, end: int) -> None:
         """Read the target up to this offset for messages of this copy."""
-        queue = self._progress.target
         while self._progress.looked < end:
-            result = await self._shown(self._progress.looked, _PAGE)
+            result = await self._target.shown(self._progress.looked, _PAGE)
             for message in result.messages:
                 if message.queue_offset < end:
                     self._recognise(message)
             if result.next_offset <= self._progress.looked:  # acknowledged, and not in the queue yet
                 known = self._progress.looked + 1
-                if await self._settled(self._to, queue, known, self._work.patience_s) < known:
+                if await self._target.settled(known, self._work.patience_s) < known:
                     raise PeerLost(
-                        f"queue {queue.topic}/{queue.queue_id} of {queue.broker} has become shorter than {known}",
+                        f"{self._target} has become shorter than {known}",
                         hint="the same command again copies what it has lost",
                     )
                 await asyncio.sleep(_LOOK_S)
@@ -404,7 +367,7 @@ class QueueCopier:
     def _recognise(self, message: ReceivedMessage) -> None:
         source = self._source_of(message)
         if source is not None:
-            self._note(source, message.queue_offset)
+            self._progress.before += self._note(source, message.queue_offset)
 
     def _source_of(self, message: ReceivedMessage) -> int | None:
         """The source offset that the marker of a message has; None: it is not of this copy and queue."""
@@ -415,16 +378,3 @@ class QueueCopier:
         if last and (last[0].copy, last[0].place.broker, last[0].queue_id) == place:
             return last[0].offset
         return None
-
-    async def _wait_for(
-        self, error: NoRoute | PeerLost | RefusedByBroker, client: ClusterClient, queue: MessageQueue
-    ) -> None:
-        """Before something is tried again. Raises the error: it has been tried for long enough."""
-        now = time.monotonic()
-        if self._trouble_since is None:
-            self._trouble_since = now
-            self._work.note(f"{error.message}; tried again for {self._work.patience_s:g} s")
-        if now - self._trouble_since > self._work.patience_s:
-            raise error
-        client.forget_route(queue.topic)
-        await asyncio.sleep(_AGAIN_S)

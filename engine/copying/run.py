@@ -32,9 +32,9 @@ from engine.files.lock import StoreLock
 from engine.format.quantities import counted
 
 if TYPE_CHECKING:
+    from engine.client.queues import MessageQueue
     from engine.copying.groups import AwayQueue
     from engine.copying.plan import CopyPlan
-    from engine.copying.progress import CopyProgress
 
 _SAVE_S = 0.5
 _SAVE_SHARE = 20
@@ -86,9 +86,10 @@ class CopyOutcome:
     """What came of it.
 
     Attributes:
-        copied: messages that this run copied.
+        copied: messages that this run sent.
         before: messages that were at the target already, by earlier runs.
         doubles, left_out, deleted, refused: of all runs; see QueueProgress.
+        missing: queues with messages of which nothing became, and how many.
         is_applied: whether it was done, not only planned.
     """
 
@@ -100,13 +101,14 @@ class CopyOutcome:
     left_out: int = 0
     deleted: int = 0
     refused: int = 0
+    missing: dict[MessageQueue, int] = field(default_factory=dict)
     seconds: float = 0.0
     groups: CarriedOffsets = field(default_factory=CarriedOffsets)
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was left out because a broker was away."""
-        return not (self.plan.away or self.groups.away)
+        """Whether something became of each message, and nothing was left out because a broker was away."""
+        return not (self.plan.away or self.groups.away or self.missing)
 
 
 def copy(source: ClientConfig, target: ClientConfig, orders: CopyOrders, caller: CopyCaller) -> CopyOutcome:
@@ -135,7 +137,9 @@ async def _copy(
         await _make_topics(there, plan)
         await _begin(there, plan)
         kept.save(disk, orders.directory, plan.progress)
-        outcome.before = _copied(plan.progress)
+        bases = {}
+        for one in plan.progress.queues.values():
+            one.before, bases[one.source] = one.map.copied, one.base
         way_back = WayBack(plan.progress.id, plan.target.values())
         work = CopyWork(
             plan.progress.id,
@@ -153,8 +157,12 @@ async def _copy(
                 outcome.groups = await carry_groups(here, there, _copied_queues(plan))
         finally:
             kept.save(disk, orders.directory, plan.progress)
-        outcome.is_applied, outcome.copied = True, work.copied
+        outcome.is_applied = True
         for one in plan.progress.queues.values():
+            outcome.before += one.before
+            outcome.copied += one.map.copied - one.before
+            if one.base > bases[one.source]:
+                outcome.missing[one.source] = one.base - bases[one.source]
             outcome.doubles += one.doubles
             outcome.left_out += one.left_out
             outcome.deleted += one.deleted
@@ -250,7 +258,3 @@ def _followings(plan: CopyPlan) -> int:
 def _copied_queues(plan: CopyPlan) -> Iterator[QueueProgress]:
     """Those of this run."""
     return (plan.progress.queues[queue.source] for topic in plan.topics for queue in topic.queues)
-
-
-def _copied(progress: CopyProgress) -> int:
-    return sum(one.map.copied for one in progress.queues.values())

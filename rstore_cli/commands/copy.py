@@ -185,6 +185,11 @@ def _show_done(output: Output, outcome: CopyOutcome) -> None:
             f"! consumer offsets of {printable(queue.topic)}/{queue.queue_id} of {printable(queue.broker)} at the "
             f"{away.side} were not carried: its broker has no master; run the same command again when it is back"
         )
+    for queue, number in outcome.missing.items():
+        output.warn(
+            f"! {counted(number, 'message')} of {printable(queue.topic)}/{queue.queue_id} of {printable(queue.broker)} "
+            "were neither copied nor left out: begin a new copy with another directory (--progress DIR)"
+        )
     for row in outcome.groups.kept:
         queue = row.target
         output.warn(
@@ -231,6 +236,9 @@ def _json(outcome: CopyOutcome, directory: Path) -> dict[str, Any]:
         "leftOut": outcome.left_out,
         "deleted": outcome.deleted,
         "refused": outcome.refused,
+        "missing": [
+            {"topic": queue.topic, **_queue(queue), "messages": number} for queue, number in outcome.missing.items()
+        ],
         "seconds": round(outcome.seconds, 3),
         "offsets": [
             {

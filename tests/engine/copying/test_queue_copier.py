@@ -15,7 +15,7 @@ from engine.client.pace import Pace
 from engine.client.pulling import PullResult, PullStatus
 from engine.client.queues import MessageQueue
 from engine.client.routes import TopicRoute
-from engine.copying import queue_copier
+from engine.copying import patient_queue
 from engine.copying.marker import BrokerPlace, WayBack
 from engine.copying.offset_map import OffsetMap
 from engine.copying.progress import QueueProgress
@@ -57,6 +57,9 @@ class PlayedQueue:
     async def max_offset(self, _queue: MessageQueue) -> int:
         return len(self.messages)
 
+    async def address(self, _queue: MessageQueue) -> str:
+        return "played"
+
 
 @dataclass
 class Played:
@@ -69,15 +72,20 @@ class Played:
     before_send: Callable[[], None] = lambda: None
     after_send: Callable[[], None] = lambda: None
     first: int | None = None
+    connection: object = None
 
     def work(self, source: object | None = None, patience_s: float = LIMIT_S) -> CopyWork:
-        client = cast("Any", SimpleNamespace(forget_route=lambda _topic: None))
+        async def connected(_address: str) -> object:
+            return self.connection
+
+        peers = SimpleNamespace(to=connected)
+        client = cast("Any", SimpleNamespace(forget_route=lambda _topic: None, peers=peers))
         here = cast("Any", source) or client
         return CopyWork("id", here, client, WayBack("id", []), Pace(None), False, patience_s, self.notes.append)
 
     def copy(self, patience_s: float = LIMIT_S) -> None:
         copier: Any = QueueCopier(self.work(patience_s=patience_s), self.progress, BrokerPlace("c", "a", "1:1"))
-        copier._from, copier._to, copier._send = self.source, self.target, self.send
+        copier._source.calls, copier._target.calls, copier._send = self.source, self.target, self.send
 
         async def run() -> None:
             async with asyncio.timeout(LIMIT_S):
@@ -106,8 +114,8 @@ class Played:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """No played queue shows later what it does not show now."""
-    monkeypatch.setattr(queue_copier, "_AGAIN_S", 0.01)
-    monkeypatch.setattr(queue_copier, "_DISPATCH_S", 0.0)
+    monkeypatch.setattr(patient_queue, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(patient_queue, "_DISPATCH_S", 0.0)
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
@@ -129,6 +137,24 @@ def test_a_target_that_loses_its_end_during_a_run(is_seen: bool) -> None:
     assert any("T/0 of b of the target has lost its end" in note and "30 messages" in note for note in played.notes)
     played.copy()
     played.demand_whole_map()
+
+
+def test_a_target_that_loses_its_end_and_is_filled_by_others_between_two_sends() -> None:
+    """No send fails, and none gets an offset that is known: only the connection tells that there was a crash."""
+    for others in (30, 45):
+        played = Played()
+        losses = [70]
+
+        def lose(played: Played = played, losses: list[int] = losses, others: int = others) -> None:
+            if len(played.target.messages) == 100 and losses:
+                played.target.messages[losses.pop() :] = [{"n": "-1"}] * others
+                played.connection = object()
+
+        played.after_send = lose
+        played.copy()
+        assert [n for n in played.numbers() if n >= 0] == list(range(TOTAL))
+        assert played.progress.map.copied == TOTAL
+        assert played.progress.doubles == 0
 
 
 def test_a_target_that_loses_its_end_after_the_last_send() -> None:
