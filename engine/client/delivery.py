@@ -33,8 +33,9 @@ _TIMED_OUT_LEVEL = 3
 """Delay level of what a handler did not consume in time. Source: ProcessQueue#cleanExpiredMsg."""
 _AGAIN_S = 5.0
 """Until a message that no broker took back is given again here."""
-_IN_A_ROW = 32
-"""Shares that a worker gives to a handler before others of the loop have their turn."""
+_IN_A_ROW = 64
+"""Shares that all workers together give to handlers before others of the loop have their turn: pulls, and the hand-over
+of queues, for which another consumer waits or has the same messages twice."""
 
 
 @dataclass(slots=True)
@@ -177,7 +178,9 @@ class Concurrently:
                 else:
                     self._note_consumed(share, share.messages)
                 count += 1
-                if count % _IN_A_ROW == 0:  # a handler that never waits: others want the loop, too
+                if (
+                    count % max(1, _IN_A_ROW // self._workers) == 0
+                ):  # a handler that never waits: others want the loop, too
                     await asyncio.sleep(0)
         finally:
             self._workers -= 1

@@ -5,6 +5,7 @@ Source: RemoteBrokerOffsetStore, LocalFileOffsetStore.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 import orjson
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
 
 
+_AT_ONCE = 64
+"""Offsets that are on their way to brokers at a time."""
 _LARGEST = 16 << 20
 """Bytes of a file of offsets that are read."""
 
@@ -80,16 +83,20 @@ class RemoteOffsets(_Memory):
 
     async def persist(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """See OffsetStore."""
-        for queue in list(self.offsets if queues is None else queues):
-            offset = self.offsets.get(queue)
-            if offset is None or self._persisted.get(queue) == offset:
-                continue
-            try:
-                await self._calls.commit(self._group, queue, offset)
-            except RStoreError as error:
-                self._log.warning("the offset of group %s in %s was not stored: %s", self._group, queue, error)
-            else:
-                self._persisted[queue] = offset
+        asked = list(self.offsets if queues is None else queues)
+        for at in range(0, len(asked), _AT_ONCE):
+            await asyncio.gather(*map(self._store, asked[at : at + _AT_ONCE]))
+
+    async def _store(self, queue: MessageQueue) -> None:
+        offset = self.offsets.get(queue)
+        if offset is None or self._persisted.get(queue) == offset:
+            return
+        try:
+            await self._calls.commit(self._group, queue, offset)
+        except RStoreError as error:
+            self._log.warning("the offset of group %s in %s was not stored: %s", self._group, queue, error)
+        else:
+            self._persisted[queue] = offset
 
     def forget(self, queue: MessageQueue) -> None:
         """See OffsetStore."""

@@ -218,6 +218,14 @@ async def _read(
     return shown
 
 
+async def _leave_them() -> None:
+    """End the task of a handler: its messages are neither consumed nor failed. The client waits for no such task."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.Event().wait()
+
+
 async def _consume(
     config: ClientConfig,
     topic: str,
@@ -237,7 +245,7 @@ async def _consume(
     async def handle(messages: Sequence[ReceivedMessage]) -> ConsumeOutcome:
         nonlocal shown, problem
         if done.is_set():
-            await asyncio.Event().wait()  # until the consumer is closed: these are the next one's
+            await _leave_them()  # they are the next one's
         for message in messages:
             try:
                 is_taken = await take(message)
@@ -245,7 +253,7 @@ async def _consume(
                 # No message can be shown or taken, and none failed.
                 problem = error
                 done.set()
-                await asyncio.Event().wait()
+                await _leave_them()
             if not is_taken:
                 return ConsumeOutcome.LATER
             shown += 1

@@ -1,6 +1,6 @@
 """One consumer group of Java's, Go's and our clients, and what becomes of its messages while everything around changes.
 
-    python -m tests.compat.mixed_group [--messages 200000] [--ordered] [--java-alone]
+    python -m tests.compat.mixed_group [--messages 200000] [--ordered] [--alone java|go|ours]
 
 Consumers join, leave and are killed, the broker is restarted and killed, queues are added. Each consumer writes a line
 for each message before it counts as consumed.
@@ -289,9 +289,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--ordered", action="store_true")
-    parser.add_argument("--java-alone", action="store_true")
+    parser.add_argument("--alone", choices=("java", "go", "ours"), help="a group of these clients alone")
     wanted = parser.parse_args()
-    kinds = ("java", "java", "java") if wanted.java_alone else ("java", "go", "ours")
+    kinds = (wanted.alone,) * 3 if wanted.alone else ("java", "go", "ours")
     with tempfile.TemporaryDirectory(prefix="rstore-mixed-") as home:
         how = "ordered" if wanted.ordered else "concurrent"
         print(how, kinds, run(Path(home) / "run", messages=wanted.messages, how=how, kinds=kinds), flush=True)

@@ -265,7 +265,9 @@ def test_a_cold_run_says_how(tmp_path: Path) -> None:
 
 def test_growing_logs(tmp_path: Path) -> None:
     growth = ("growth-1", "growth-4")
-    wanted = BenchOptions(PROGRAM, tmp_path / "out", MIB, growth, (), 1, growth=True, work=tmp_path / "work")
+    wanted = BenchOptions(
+        PROGRAM, tmp_path / "out", MIB, growth, (), 1, growth=True, apache=False, work=tmp_path / "work"
+    )
     results = run(wanted)
     assert results.failures == []
     rows = {(job, files): (messages, one, gib) for job, files, messages, one, gib in results.growth()}
