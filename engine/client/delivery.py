@@ -178,9 +178,7 @@ class Concurrently:
                 else:
                     self._note_consumed(share, share.messages)
                 count += 1
-                if (
-                    count % max(1, _IN_A_ROW // self._workers) == 0
-                ):  # a handler that never waits: others want the loop, too
+                if count % max(1, _IN_A_ROW // self._workers) == 0:  # a handler may never wait
                     await asyncio.sleep(0)
         finally:
             self._workers -= 1
