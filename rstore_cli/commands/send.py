@@ -159,6 +159,7 @@ class _Sent:
                 self._output.line(_row(result))
             else:
                 self._output.text(_line(result))
+            sys.stdout.flush()  # who reads a pipe sees it before the next line comes
 
     def end(self, run: SendRun) -> None:
         """Say how many there were. Raises what ended the run."""
