@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from engine.client.queues import MessageQueue
 from engine.errors import FormatError
-from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, parse_int
+from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, parse_int
 from engine.wire.peer_object import PeerObject
 
 PERM_READ, PERM_WRITE = 4, 2
@@ -127,9 +127,9 @@ def parse_route(body: bytes | memoryview, of: str) -> TopicRoute:
 
 
 def addresses(broker: PeerObject) -> dict[int, str]:
-    """Addresses by broker id, of a BrokerData. Raises FormatError."""
+    """Addresses by broker id, of a BrokerData; -1: of a broker of 5.x before its election. Raises FormatError."""
     table = broker.part("brokerAddrs")
     try:
-        return {parse_int(number, 0, LONG_MAX): table.text(number) for number in table.fields}
+        return {parse_int(number, LONG_MIN, LONG_MAX): table.text(number) for number in table.fields}
     except ValueError as error:
         raise FormatError(f"malformed {table.of}: {error}") from None

@@ -130,6 +130,13 @@ def test_what_is_no_route(body: bytes) -> None:
         parse_route(body, "answer")
 
 
+def test_a_broker_before_its_election_is_no_malformed_route() -> None:
+    """It registers with -1 (BrokerStartup of 5.x); its master is found beside it."""
+    broker = {"cluster": "C", "brokerName": "b", "brokerAddrs": {"-1": "h:1", "0": "h:2"}}
+    route = parse_route(json.dumps({"queueDatas": [], "brokerDatas": [broker]}).encode(), "answer")
+    assert route.address("b") == "h:2"
+
+
 def message(offset: int, size: int = 1, tags: str | None = None) -> ReceivedMessage:
     properties = {} if tags is None else {"TAGS": tags}
     record = encode(Message("T", b"x" * size, properties=properties))
