@@ -112,7 +112,7 @@ def status(
 
 def _show_state(output: Output, state: ConsumerState) -> None:
     output.text(f"Consumer {printable(state.client_id)} of group {printable(state.group)}")
-    output.facts([(f"  {name}", printable(value)) for name, value in state.properties.items()])
+    output.facts([(f"  {printable(name)}", printable(value)) for name, value in state.properties.items()])
     columns = [
         ("topic", lambda one: one.topic),
         ("broker", lambda one: one.broker),
@@ -129,7 +129,8 @@ def _show_state(output: Output, state: ConsumerState) -> None:
         cells = [[printable(topic), *(f"{one.get(name, 0):.2f}" for name in heads)] for topic, one in rates]
         output.table(["topic", *heads], cells, numbers=range(1, 7))
     if state.stack is not None:
-        output.raw(state.stack)
+        for line in state.stack.splitlines():
+            output.raw(printable(line.expandtabs(4)))
 
 
 @app.asks()
@@ -160,6 +161,6 @@ def give(
     if output.json:
         output.document(to_row(answer))
     else:
-        output.text(f"{answer.result} in {answer.spent_ms} ms {printable(answer.remark)}".rstrip())
+        output.text(f"{printable(answer.result)} in {answer.spent_ms} ms {printable(answer.remark)}".rstrip())
     if answer.result != "CR_SUCCESS":
         raise typer.Exit(FOUND)

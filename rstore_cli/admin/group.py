@@ -10,6 +10,7 @@ from rstore_cli._common import settings_of
 from rstore_cli.admin.asking import AGroup, OfBroker, OnCluster, ask, show
 from rstore_cli.admin.changing import change
 from rstore_cli.admin.nouns import Noun
+from rstore_cli.render import printable
 
 app = Noun("Consumer groups: configuration. How far they have come: admin consumer progress.")
 
@@ -49,8 +50,8 @@ def config(context: typer.Context, group: AGroup) -> None:
     if not rows:
         output.text("No broker has a configuration of the group.")
     for one in rows:
-        output.text(f"{one.broker} ({one.address})")
-        output.facts([(f"  {name}", _shown(value)) for name, value in sorted(one.values.items())])
+        output.text(f"{printable(one.broker)} ({printable(one.address)})")
+        output.facts([(f"  {printable(name)}", printable(_shown(value))) for name, value in sorted(one.values.items())])
 
 
 def _shown(value: Any) -> str:

@@ -103,6 +103,26 @@ def judge(words: tuple[str, ...], seed: tuple[int, int], ran: object) -> None:
     assert ran.code != 4 or "127.0.0.1:" in text, where  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("words", "swapped"),
+    [
+        (("group", "config", "G"), (b'"consumeEnable":true', b'"\\u001b[31m":"\\u001b[32m"')),
+        (
+            ("consumer", "status", "G"),
+            (b'"properties":{', b'"jstack":"a\\n\\tb\\u001b[31m","properties":{"\\u009b1m":"x",'),
+        ),
+    ],
+)
+def test_names_and_texts_of_peers_act_on_no_terminal(
+    words: tuple[str, ...], swapped: tuple[bytes, bytes], peer: Mutating, cli: Cli
+) -> None:
+    peer.begin()
+    peer.swapped = swapped
+    ran = cli("admin", *words, "--namesrv", peer.names)
+    judge(words, (0, 0), ran)
+    assert "\\x1b[31m" in ran.out
+
+
 def test_each_question_of_admin(peer: Mutating, cli: Cli) -> None:
     ask_each([("admin", *words) for words in ASKS], peer, cli)
 

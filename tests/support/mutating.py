@@ -27,11 +27,13 @@ class Mutating:
 
     Attributes:
         asked: codes of the requests that were answered, in their order.
+        swapped: a piece of bodies, and what stands in its place.
     """
 
     def __init__(self, names: str, broker: str) -> None:
         self._upstream = {"names": names, "broker": broker}
         self.names = self.broker = ""
+        self.swapped: tuple[bytes, bytes] = (b"", b"")
         self.asked: list[int] = []
         self._at: int | None = None
         self._chance = random.Random(0)
@@ -66,6 +68,8 @@ class Mutating:
 
     def _answer(self, code: int, answer: RemotingCommand) -> RemotingCommand:
         body = bytes(answer.body).replace(self._upstream["broker"].encode(), self.broker.encode())
+        if self.swapped[0]:
+            body = body.replace(*self.swapped)
         fields = dict(answer.fields)
         result, remark = answer.code, answer.remark
         if len(self.asked) == self._at:
