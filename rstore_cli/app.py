@@ -56,6 +56,8 @@ COMMANDS = {
     "trace": "Show what became of a message, in a cluster or store.",
     "admin": "Administer a running cluster: topics, groups, offsets, brokers.",
     "copy": "Copy topics and consumer offsets from one running cluster to another.",
+    "report": "Write a report of a store in one file, for a ticket.",
+    "console": "Show a store or a cluster in a browser.",
     "top": "Watch a broker: topics, rates, lag, disk.",
     "drill": "Rehearse failures on scratch stores.",
     "pipeline": "Run Spark jobs over one or many stores.",

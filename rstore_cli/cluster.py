@@ -114,7 +114,7 @@ def servers_of_store(context: typer.Context) -> str | None:
     settings = settings_of(context)
     if settings.store is None and settings.config is None:
         return None
-    from rstore_cli.daemon import name_servers_of
+    from engine.daemon import name_servers_of
 
     return ";".join(name_servers_of(settings.load().store_path_root_dir))
 

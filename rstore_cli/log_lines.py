@@ -12,8 +12,8 @@ from json.encoder import JSONEncoder, encode_basestring, encode_basestring_ascii
 from typing import TYPE_CHECKING
 
 from engine.format import hosts, message, properties, sysflag
+from engine.format.message_json import to_json
 from engine.format.record import MESSAGE_MAGIC, V4_HEAD
-from rstore_cli.messages import to_json
 
 if TYPE_CHECKING:
     from engine.log.scan import RecordBatch

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.format.message_json import to_json
 from engine.format.quantities import counted
 from engine.inspect.next_step import command_line
-from rstore_cli.messages import to_json, to_text
+from rstore_cli.messages import to_text
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.format.quantities import counted
+from engine.format.shown import printable, size
 from rstore_cli.grid import facts_lines, left, names_width, table_lines
 from rstore_cli.screen import fold_text, is_terminal, paint, shorten, takes_colour, width
 
@@ -22,6 +23,21 @@ if TYPE_CHECKING:
 
     from engine.inspect.store.odd import OddFile
 
+__all__ = [
+    "BATCHES",
+    "SLOW",
+    "Output",
+    "Tick",
+    "count",
+    "encoder",
+    "messages_in",
+    "printable",
+    "say",
+    "say_not_read",
+    "short",
+    "size",
+]
+
 Tick = Callable[[int, int], None]
 """Progress: (done, total)."""
 
@@ -29,7 +45,6 @@ SLOW = 1.0
 """Seconds that something may take before its progress is shown."""
 BATCHES = "A record of a topic with batch consume queues holds several messages, and is counted as one."
 _BAR, _BAR_LEAST = 32, 8
-_BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def say_not_read(output: Output, typed: Sequence[str], files: Iterable[OddFile]) -> None:
@@ -216,16 +231,6 @@ def _rich_progress(is_bytes: bool) -> Progress:
 # --- values as people read them --------------------------------------------------------------------------------------
 
 
-def size(count: int) -> str:
-    """Bytes: 1.5 GiB."""
-    value = float(count)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if abs(value) < 1024:
-            return counted(count, "byte", zero=True) if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
 count = counted
 
 
@@ -237,12 +242,3 @@ def messages_in(messages: int, records: int, record: str = "record") -> str:
 def short(text: str, limit: int = 48) -> str:
     """A name for a table, safe for a terminal; the middle of a long one left out."""
     return shorten(printable(text), limit)
-
-
-def printable(text: str, limit: int | None = None) -> str:
-    """Text from a message, safe for a terminal: control characters escaped, cut to `limit` characters."""
-    shown = text if limit is None or len(text) <= limit else text[:limit]
-    if shown.isprintable() and _BIDI.isdisjoint(shown):
-        return shown if shown is text else f"{shown}… ({counted(len(text), 'character')})"
-    safe = "".join(c if c.isprintable() and c not in _BIDI else c.encode("unicode_escape").decode() for c in shown)
-    return safe if shown is text else f"{safe}… ({counted(len(text), 'character')})"

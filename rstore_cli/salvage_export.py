@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def export_messages(settings: Settings, repair: str, target: str, wanted: Filter) -> int:
     """The messages into a new file, or to stdout ("-"); the exit code."""
     from engine.files.disk import Disk
+    from engine.format.message_json import to_json
     from engine.repair.salvage.export import Export
-    from rstore_cli.messages import to_json
 
     output = settings.output()
     export = Export(Disk(), settings.load(), repair, wanted)

@@ -147,6 +147,17 @@ V4_HEAD: Final = whole_head(0)
 assert V4_HEAD.size == V4_HEAD_SIZE
 
 
+def head_places(sys_flag: int) -> list[tuple[str, int, int]]:
+    """The fields of the fixed part of a record with such a sysFlag, in order: name, position and width in bytes."""
+    wide = {"born_host": sysflag.BORN_HOST_V6, "store_host": sysflag.STORE_HOST_V6}
+    places, at = [], 0
+    for name, code in _FIELDS.items():
+        width = hosts.V6_SIZE if sys_flag & wide.get(name, 0) else _size(code)
+        places.append((name, at, width))
+        at += width
+    return places
+
+
 def picked(*names: str) -> struct.Struct:
     """The fixed part with IPv4 hosts, of which only some fields are unpacked, in order."""
     codes = (code if name in names else f"{_size(code)}x" for name, code in _FIELDS.items())

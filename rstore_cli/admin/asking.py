@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from engine.client.admin.rows import to_row
 from rstore_cli.cluster import client_of
 from rstore_cli.render import printable
 
@@ -78,21 +78,3 @@ def _cell(value: str | int | float) -> str:
     if isinstance(value, str):
         return printable(value)
     return f"{value:,.2f}" if isinstance(value, float) else str(value)
-
-
-def to_row(value: Any) -> Any:
-    """An answer of the engine as JSON: its fields and properties in camel case."""
-    if dataclasses.is_dataclass(value):
-        names = [one.name for one in dataclasses.fields(value)]
-        names += [name for name, one in vars(type(value)).items() if isinstance(one, property)]
-        return {_camel(name): to_row(getattr(value, name)) for name in names}
-    if isinstance(value, Mapping):
-        return {str(name): to_row(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_row(one) for one in value]
-    return value
-
-
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(one.capitalize() for one in others)

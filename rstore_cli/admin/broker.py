@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from engine.client.admin.rows import to_row
 from rstore_cli._common import settings_of
-from rstore_cli.admin.asking import OfBroker, OfCluster, OnCluster, ask, to_row
+from rstore_cli.admin.asking import OfBroker, OfCluster, OnCluster, ask
 from rstore_cli.admin.changing import change
 from rstore_cli.admin.nouns import Noun
 from rstore_cli.render import printable

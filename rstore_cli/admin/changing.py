@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -53,7 +53,7 @@ def change(context: typer.Context, work: Work[AdminPlan]) -> None:
 
     outcomes = asyncio.run(connected(config, lambda _, admin: carry_out_plan(admin, plan)))
     problem = next((one.problem for one in outcomes if one.problem is not None), None)
-    document = {**plan.to_json(), "done": problem is None, "outcomes": [_row(one) for one in outcomes]}
+    document = {**plan.to_json(), "done": problem is None, "outcomes": [one.to_json() for one in outcomes]}
     if problem is not None:
         settings.refused_plan = document
     elif output.json:
@@ -62,16 +62,6 @@ def change(context: typer.Context, work: Work[AdminPlan]) -> None:
         _tell(output, outcomes)
     if problem is not None:
         raise problem
-
-
-def _row(outcome: StepOutcome) -> dict[str, Any]:
-    return {
-        "where": outcome.step.where,
-        "what": outcome.step.what,
-        "done": outcome.is_done,
-        "outcome": outcome.words,
-        "answer": dict(outcome.told),
-    }
 
 
 def _show(output: Output, plan: AdminPlan) -> None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from engine.client.admin.rows import to_row
 from engine.format.quantities import counted, moment
 from rstore_cli._common import settings_of
-from rstore_cli.admin.asking import AGroup, OfBroker, OfCluster, ask, show, to_row
+from rstore_cli.admin.asking import AGroup, OfBroker, OfCluster, ask, show
 from rstore_cli.admin.client_rows import CLIENTS
 from rstore_cli.admin.nouns import Noun
 from rstore_cli.render import printable

@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from engine.format.message_json import to_json
 from engine.format.quantities import moment, parse_time
 from rstore_cli._common import FOUND, settings_of
 from rstore_cli.admin.asking import AGroup, ask, show
 from rstore_cli.admin.changing import change
 from rstore_cli.admin.nouns import Noun
-from rstore_cli.messages import to_json, to_text
+from rstore_cli.messages import to_text
 
 app = Noun("Dead letters: messages that a group has failed to consume too often.")
 Since = Annotated[

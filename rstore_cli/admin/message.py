@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from engine.client.admin.rows import to_row
+from engine.format.message_json import to_json
 from engine.format.quantities import counted, parse_time
 from rstore_cli._common import FOUND, settings_of
-from rstore_cli.admin.asking import ATopic, ask, show, to_row
+from rstore_cli.admin.asking import ATopic, ask, show
 from rstore_cli.admin.nouns import Noun
-from rstore_cli.messages import to_json, to_text
+from rstore_cli.messages import to_text
 from rstore_cli.render import printable
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from engine.client.admin.rows import to_row
 from engine.errors import InvalidArgument
 from engine.format.quantities import counted, moment
 from rstore_cli._common import settings_of
-from rstore_cli.admin.asking import ATopic, OfBroker, OfCluster, OnCluster, ask, show, to_row
+from rstore_cli.admin.asking import ATopic, OfBroker, OfCluster, OnCluster, ask, show
 from rstore_cli.admin.changing import change
 from rstore_cli.admin.nouns import Noun
 from rstore_cli.render import printable

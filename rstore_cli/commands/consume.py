@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from engine.errors import InvalidArgument, NoRoute, PeerLost, RStoreError
+from engine.format.message_json import is_compressed
 from rstore_cli._common import FOUND, parse_time, settings_of
 from rstore_cli.cluster import NameServers, Namespace, TlsCa, client_of, demand_topic
 from rstore_cli.exec_command import MessageProgram
 from rstore_cli.message_format import parse_format
 from rstore_cli.message_rows import show_plain
-from rstore_cli.messages import is_compressed
 from rstore_cli.render import printable
 
 if TYPE_CHECKING:

@@ -85,7 +85,7 @@ def doctor(
 
 def _replication(config: StoreConfig, output: Output) -> dict[str, Any] | None:
     """What the store's daemon says of its replication; None: no daemon runs, or it does not answer us."""
-    from rstore_cli.daemon import DaemonConnection
+    from engine.daemon import DaemonConnection
 
     try:
         live = DaemonConnection(config.store_path_root_dir).ask("GET", "/status")

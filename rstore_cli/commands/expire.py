@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engine.daemon import daemon_of
 from engine.format.quantities import moment
 from rstore_cli._common import settings_of
 from rstore_cli.change import ChangeCommand, Verbose
-from rstore_cli.daemon import daemon_of
 from rstore_cli.render import count, printable, size
 
 if TYPE_CHECKING:

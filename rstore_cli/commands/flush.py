@@ -28,7 +28,7 @@ def flush(context: typer.Context) -> None:
     output = settings.output()
     config = settings.load()
 
-    from rstore_cli.daemon import WORK_S, DaemonConnection
+    from engine.daemon import WORK_S, DaemonConnection
 
     answer = DaemonConnection(config.store_path_root_dir).ask("POST", "/flush", wait_s=WORK_S)
     answer = _sync(config) if answer is None else {"by": "daemon", **answer}

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from engine.errors import InvalidArgument
-from rstore_cli._common import settings_of
+from rstore_cli._common import Settings, settings_of
 from rstore_cli.daemon_log import Format, Level, begin
 
 if TYPE_CHECKING:
     from engine.broker.net.ports import Listening
     from engine.config import BrokerRole
+    from rstore_cli.render import Output
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -127,6 +128,17 @@ def serve(
             help="Serve /metrics, /health and /ready on this port (HTTP).",
         ),
     ] = None,
+    console: Annotated[
+        bool,
+        typer.Option("--console", help="Serve the console beside it, in a process of its own: see rstore console."),
+    ] = False,
+    console_port: Annotated[
+        int | None,
+        typer.Option("--console-port", min=0, max=65535, metavar="PORT", help="Port of the console (default: 18080)."),
+    ] = None,
+    console_write: Annotated[
+        bool, typer.Option("--console-write", help="The console may change the cluster: planned and confirmed.")
+    ] = False,
     max_connections: Annotated[
         int | None,
         typer.Option("--max-connections", min=1, metavar="N", help="Maximum open connections (default: 20000)."),
@@ -148,13 +160,14 @@ def serve(
     daemon.
     """
     settings = settings_of(context)
+    if not console and (console_port is not None or console_write):
+        raise InvalidArgument("--console-port and --console-write require --console", hint="add --console")
 
     from engine.broker.ha.settings import HaSettings
     from engine.broker.ha.slave_list import parse_slave_list
     from engine.broker.net.allow import parse_allow_list
     from engine.broker.net.tls import TlsSettings
     from engine.broker.settings.broker_settings import BrokerSettings
-    from engine.format.hosts import is_loopback
 
     config = settings.load()
     if role is not None:
@@ -198,32 +211,74 @@ def serve(
     answer = settings.output()
 
     def ready(where: Listening) -> None:
-        if answer.json:
-            answer.document(
-                {
-                    "broker": where.broker,
-                    "listens": where.bound,
-                    "nameService": where.names,
-                    "metrics": where.metrics,
-                    "ha": where.ha,
-                    "haListens": where.ha_bound,
-                }
-            )
-        else:
-            reachable = "" if where.bound == where.broker else f"; clients connect to {where.broker}"
-            answer.text(f"The broker listens on {where.bound}{reachable}.")
-            if where.names_bound is not None:
-                answer.text(f"The name server listens on {where.names_bound}.")
-            if where.ha is not None:
-                answer.text(f"Slaves connect to {where.ha}.")
-                if is_loopback(where.ha_host) and not is_loopback(where.host):
-                    answer.text(f"Only slaves of this machine can: replication listens on {where.ha_bound}.")
-            if where.url is not None:
-                answer.text(f"Metrics and health are at {where.url}.")
-        sys.stdout.flush()  # somebody may wait for it at the other end of a pipe
+        _tell(answer, where)
 
     settings.on_interrupt = "the store was closed"
-    run(config, broker, ready=ready)
+    if not console:
+        run(config, broker, ready=ready)
+        return
+    import contextlib
+
+    with contextlib.ExitStack() as beside:
+
+        def ready_with_console(where: Listening) -> None:
+            from engine.console.beside import ConsoleProcess
+
+            ready(where)
+            acl_file = broker.acl_paths()[0] if broker.acl_enable else None
+            servers = where.names or broker.name_servers
+            command = console_command(settings, servers, console_port, acl=acl_file, tls_ca=tls_ca, write=console_write)
+            beside.enter_context(ConsoleProcess(command))
+
+        run(config, broker, ready=ready_with_console)
+
+
+def _tell(answer: Output, where: Listening) -> None:
+    """Where it listens."""
+    from engine.format.hosts import is_loopback
+
+    if answer.json:
+        answer.document(
+            {
+                "broker": where.broker,
+                "listens": where.bound,
+                "nameService": where.names,
+                "metrics": where.metrics,
+                "ha": where.ha,
+                "haListens": where.ha_bound,
+            }
+        )
+    else:
+        reachable = "" if where.bound == where.broker else f"; clients connect to {where.broker}"
+        answer.text(f"The broker listens on {where.bound}{reachable}.")
+        if where.names_bound is not None:
+            answer.text(f"The name server listens on {where.names_bound}.")
+        if where.ha is not None:
+            answer.text(f"Slaves connect to {where.ha}.")
+            if is_loopback(where.ha_host) and not is_loopback(where.host):
+                answer.text(f"Only slaves of this machine can: replication listens on {where.ha_bound}.")
+        if where.url is not None:
+            answer.text(f"Metrics and health are at {where.url}.")
+    sys.stdout.flush()  # somebody may wait for it at the other end of a pipe
+
+
+def console_command(
+    settings: Settings,
+    servers: str | None,
+    port: int | None,
+    *,
+    acl: str | None,
+    tls_ca: str | None,
+    write: bool,
+) -> list[str]:
+    """The command line of the console beside a daemon: the same store, its cluster, the same accounts."""
+    words = [sys.executable, "-m", "rstore_cli.app", *settings.named, "console"]
+    words += ["--json"] if settings.json else []
+    words += ["--namesrv", servers] if servers else []
+    words += [] if port is None else ["--port", str(port)]
+    words += ["--acl", acl] if acl else []
+    words += ["--tls-ca", tls_ca] if tls_ca else []
+    return [*words, "--console-write"] if write else words
 
 
 def _role(text: str) -> BrokerRole:

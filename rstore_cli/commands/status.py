@@ -39,7 +39,7 @@ def status(
 
     with output.progress("queues", is_bytes=False) as tick:
         state = look(Disk(), config, hours=hours, rate_hours=rate_hours, full=full, progress=tick)
-    from rstore_cli.daemon import DaemonConnection
+    from engine.daemon import DaemonConnection
 
     live = None
     try:

@@ -82,7 +82,7 @@ class _looking:  # noqa: N801 - a context manager that reads as a function
             self._runner.close()
 
     def _daemon(self) -> Callable[[], Look]:
-        from rstore_cli.daemon import DaemonConnection
+        from engine.daemon import DaemonConnection
 
         root = self._settings.load().store_path_root_dir
         daemon = DaemonConnection(root)

@@ -11,7 +11,6 @@ from rstore_cli.change import ChangeCommand
 from rstore_cli.render import count, size
 
 if TYPE_CHECKING:
-    from engine.inspect.store.repairs import Repair
     from engine.repair.salvage.undo import UndoPlan
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -47,33 +46,15 @@ def _list(settings: Settings) -> int:
     demand_saved(disk, root)
     saved = repairs(disk, root)
     if output.json:
-        output.document({"repairs": [_described(repair) for repair in saved]})
+        output.document({"repairs": [repair.to_json() for repair in saved]})
     elif not saved:
         output.text("No repairs.")
     else:
         rows = [
-            [r.name, r.manifest["command"], r.manifest["time"], str(len(r.pieces)), _state(r)] for r in reversed(saved)
+            [r.name, r.manifest["command"], r.manifest["time"], str(len(r.pieces)), r.state] for r in reversed(saved)
         ]
         output.table(["repair", "command", "time (UTC)", "pieces", "state"], rows, numbers=(3,), whole=(0,))
     return OK
-
-
-def _described(repair: Repair) -> dict[str, object]:
-    return {
-        "id": repair.name,
-        "command": repair.manifest["command"],
-        "time": repair.manifest["time"],
-        "pieces": len(repair.pieces),
-        "state": _state(repair),
-    }
-
-
-def _state(repair: Repair) -> str:
-    if repair.undone:
-        return "undone"
-    if repair.undoing:
-        return "undo interrupted"
-    return "unfinished" if repair.applied is None else "done"
 
 
 class _Undo(ChangeCommand["UndoPlan"]):

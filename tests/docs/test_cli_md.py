@@ -41,6 +41,7 @@ ELSEWHERE = {
     "pipeline",
     "bench",
     "completion",
+    "console",
 }
 """They ask brokers, run for an hour, or print no JSON."""
 
@@ -172,6 +173,7 @@ def test_other_answers(cli: Cli, fixture_copy: Store, tmp_path: Path) -> None:
         ("offsets list",),
         ("dump config",),
         ("doctor",),
+        ("report",),
         ("status",),
         ("flush",),
         ("put", "T", "--body", "x"),

@@ -27,6 +27,7 @@ LEVELS = {
     "engine.store": 6,
     "engine.read_store": 6,
     "engine.client": 6,
+    "engine.daemon": 6,
     "engine.put_run": 7,
     "engine.read_queue": 7,
     "engine.replay": 7,
@@ -37,11 +38,13 @@ LEVELS = {
     "engine.pipeline": 7,
     "engine.drill": 8,
     "engine.bench": 8,
+    "engine.console": 8,
     "rstore_cli": 9,
 }
 """Each part of the house and its floor. A module may import its own part and parts of lower floors."""
 
 BESIDE = {
+    ("engine.console", "engine.drill"),
     ("engine.broker_conf", "engine.format"),
     ("engine.config", "engine.broker_conf"),
     ("engine.config", "engine.format"),

@@ -13,11 +13,11 @@ from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format import message, properties
 from engine.format.message import Message
+from engine.format.message_json import to_json
 from engine.inspect.dump.dump import dump_log, dump_log_batches, stored_topic
 from engine.log.batch import RecordBatch
 from engine.log.scan import Scanner
 from rstore_cli.log_lines import LogLines
-from rstore_cli.messages import to_json
 from tests.conftest import Store
 from tests.rstore_cli.conftest import Cli
 from tests.support import logs, strategies

@@ -26,7 +26,17 @@ KINDS = {
     "tiered": {"older messages in tiered files"},
 }
 READ = (
-    *("status", "check", "doctor", "verify-crc", "dump commitlog", "dump index", "dump checkpoint", "dump config"),
+    *(
+        "report --json",
+        "status",
+        "check",
+        "doctor",
+        "verify-crc",
+        "dump commitlog",
+        "dump index",
+        "dump checkpoint",
+        "dump config",
+    ),
     *(
         "query T T-4",
         "trace T T-4",
@@ -54,6 +64,7 @@ OF_THEIR_OWN = {
     "tail": "waits for messages",
     "admin": "a cluster",
     "copy": "two clusters",
+    "console": "runs until it is ended",
     "completion": "no store",
 }
 ELSEWHERE = {"init": "a new store", "flush": "no byte changes", "replicate": "asks its broker first"}

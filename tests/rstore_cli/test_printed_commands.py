@@ -36,6 +36,7 @@ PLACES = {
     "HOST:PORT": "127.0.0.1:1",
 }
 RUN_ON = {
+    "console",
     "serve",
     "replicate",
     "send",

@@ -21,6 +21,8 @@ from engine.format.topic_rules import refused_group
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from engine.client.admin.cluster_map import BrokerAt
     from engine.client.admin.session import AdminSession
     from engine.wire.peer_object import PeerObject
@@ -143,11 +145,11 @@ def _queue_lag(group: str, queue: PeerObject, offsets: PeerObject) -> QueueLag:
     )
 
 
-async def list_groups(admin: AdminSession) -> tuple[GroupLine, ...]:
-    """All groups, with who is connected and how far each has come."""
+async def list_groups(admin: AdminSession, names: Sequence[str] | None = None) -> tuple[GroupLine, ...]:
+    """All groups, or those of some names, with who is connected and how far each has come."""
     masters = (await admin.clusters()).masters()
     rows = []
-    for group in await admin.groups():
+    for group in await admin.groups() if names is None else names:
         progress = await _progress(admin, group, masters)
         online = await consumers_of_group(admin, group)
         rows.append(

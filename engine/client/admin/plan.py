@@ -118,6 +118,16 @@ class StepOutcome:
             return self.problem.message
         return "done" if self.status is SendStatus.SEND_OK else self.status.words
 
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "where": self.step.where,
+            "what": self.step.what,
+            "done": self.is_done,
+            "outcome": self.words,
+            "answer": dict(self.told),
+        }
+
 
 async def carry_out_plan(admin: AdminSession, plan: AdminPlan) -> list[StepOutcome]:
     """Send the requests of a plan; what became of each."""

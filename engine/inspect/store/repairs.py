@@ -70,6 +70,25 @@ class Repair:
         """Whether it swaps in queues and index that were built from the log: each new file is there, or is not yet."""
         return self.manifest.get("command") == "reindex"
 
+    @property
+    def state(self) -> str:
+        """In a word or two."""
+        if self.undone:
+            return "undone"
+        if self.undoing:
+            return "undo interrupted"
+        return "unfinished" if self.applied is None else "done"
+
+    def to_json(self) -> dict[str, Any]:
+        """One of the JSON of `undo --list`."""
+        return {
+            "id": self.name,
+            "command": self.manifest["command"],
+            "time": self.manifest["time"],
+            "pieces": len(self.pieces),
+            "state": self.state,
+        }
+
 
 def repairs(disk: Disk, root: str) -> list[Repair]:
     """Every repair of a store whose manifest can be read, oldest first."""

@@ -1,0 +1,1 @@
+"""The console: pages over the same engine calls as the commands, in a browser (CONSOLE.md)."""

@@ -1,0 +1,1 @@
+"""Changes from the console: planned, shown, confirmed, carried out, noted in the operations log."""
