@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,9 @@ ROWS = 64
 FURTHEST = 8 << 20
 """Bytes of log that one part reads at most: less than a page may."""
 BYTES = 4096
-"""Bytes of a record that are shown."""
+"""Bytes of a record that are shown: of a longer one its first and its last."""
+LARGEST = 8 << 20
+"""Bytes of a record that are read."""
 AROUND = 256
 """Bytes that are shown where no record begins."""
 
@@ -118,51 +121,60 @@ async def _bytes(asked: Asked) -> dict[str, Any]:
             head = log.read(at, min(record.BLANK_SIZE, segment.end - at))
             size, magic = record.SIZE_AND_MAGIC.unpack(head) if len(head) == record.BLANK_SIZE else (0, 0)
             is_record = magic in (*record.MAGICS, record.BLANK_MAGIC) and size >= record.BLANK_SIZE
-            length = min(size if is_record else AROUND, BYTES, segment.end - at)
+            length = min(size if is_record else AROUND, LARGEST, segment.end - at)
             data = log.read(at, length)
         places = record_places(data)[: None if is_record else 0]
+        shown = [(0, length)] if length <= BYTES else [(0, BYTES // 2), (length - BYTES // 2, length)]
         return {
             "at": at,
             "file": segment.path,
             "position": at - segment.offset,
             "size": size if is_record else None,
-            "shown": len(data),
+            "shown": sum(end - start for start, end in shown),
             "blank": magic == record.BLANK_MAGIC,
             "fields": [one.to_json() for one in places],
-            "data": bytes(data).hex(),
+            "pieces": [{"start": start, "data": bytes(data[start:end]).hex()} for start, end in shown],
         }
 
     document = await asked.read(("bytes", at), look, fresh_s=FRESH_S)
-    return {**document, "lines": hex_lines(document, hidden=frozenset() if may_see else frozenset(_PRIVATE))}
+    if may_see:
+        return {**document, "lines": hex_lines(document)}
+    fields = [{**one, "value": "(redacted)"} if one["name"] in _PRIVATE else one for one in document["fields"]]
+    return {**document, "fields": fields, "pieces": [], "lines": hex_lines(document, hidden=_PRIVATE)}
 
 
-_PRIVATE = ("body", "properties", "filling")
+_PRIVATE = frozenset(("body", "properties", "filling", ""))
+"""Fields that hold what producers sent; bytes of no field may be of anything."""
 
 
 def hex_lines(document: dict[str, Any], *, hidden: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
     """Rows of 16 bytes for people: the position, and runs of bytes of one field. Those of `hidden` fields are ··."""
-    data = bytes.fromhex(document["data"])
-    owner: list[str] = [""] * len(data)
-    for place in document["fields"]:
-        for i in range(place["start"], min(place["start"] + place["length"], len(data))):
-            owner[i] = place["name"]
-    if hidden:  # bytes of no field may be of anything
-        document["data"] = ""
-        for place in document["fields"]:
-            if place["name"] in hidden:
-                place["value"] = "(redacted)"
-        hidden |= {""}
+    starts = [one["start"] for one in document["fields"]]
     rows = []
-    for start in range(0, len(data), 16):
-        runs: list[dict[str, Any]] = []
-        for i in range(start, min(start + 16, len(data))):
-            if not runs or runs[-1]["field"] != owner[i]:
-                runs.append({"field": owner[i], "hex": [], "text": ""})
-            is_hidden = owner[i] in hidden
-            runs[-1]["hex"].append("··" if is_hidden else f"{data[i]:02x}")
-            runs[-1]["text"] += "·" if is_hidden or not 32 <= data[i] < 127 else chr(data[i])
-        rows.append({"at": document["at"] + start, "runs": runs, "pad": 3 * (16 - min(16, len(data) - start))})
+    for piece in document["pieces"]:
+        data = bytes.fromhex(piece["data"])
+        for first in range(0, len(data), 16):
+            runs: list[dict[str, Any]] = []
+            line = data[first : first + 16]
+            for i, byte in enumerate(line):
+                name = _owner(document["fields"], starts, piece["start"] + first + i)
+                if not runs or runs[-1]["field"] != name:
+                    runs.append({"field": name, "hex": [], "text": ""})
+                is_hidden = name in hidden
+                runs[-1]["hex"].append("··" if is_hidden else f"{byte:02x}")
+                runs[-1]["text"] += "·" if is_hidden or not 32 <= byte < 127 else chr(byte)
+            at = document["at"] + piece["start"] + first
+            rows.append({"at": at, "runs": runs, "pad": 3 * (16 - len(line))})
     return rows
+
+
+def _owner(fields: list[dict[str, Any]], starts: list[int], at: int) -> str:
+    """The name of the field that has a byte; empty: none has."""
+    number = bisect_right(starts, at) - 1
+    if number < 0 or at >= starts[number] + fields[number]["length"]:
+        return ""
+    name: str = fields[number]["name"]
+    return name
 
 
 _FILES = ConsoleRight.FILES

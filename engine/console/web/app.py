@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from aiohttp import web
 
 from engine.console.web.asked import Asked
-from engine.console.web.guard import HEADERS, LARGEST_FORM, demand_own_form, guarding, known_hosts, status_of
+from engine.console.web.guard import HEADERS, LARGEST_FORM, WrongHost, demand_own_form, guarding, known_hosts, status_of
 from engine.console.web.login import log_in_account, token_session
 from engine.console.web.page import Part
 from engine.console.web.render import STATIC, Templates, quoted
@@ -147,9 +148,11 @@ class ConsoleApp:
         }
         if _wants_json(request):
             return web.Response(body=orjson.dumps({"error": document}), status=status, content_type="application/json")
+        if isinstance(error, WrongHost):  # whoever asks so is told nothing of what is here
+            return web.Response(text=f"{error}\n", status=status)
         session = self._session_or_none(request)
         if isinstance(error, NotLoggedIn) and request.method == "GET" and request.path != "/log-in":
-            return web.HTTPSeeOther("/log-in")
+            return _see_other("/log-in")
         if session is None:
             return self._page(request, "log_in.html", None, status, problem=document, page=None)
         template = "part_error.html" if "HX-Request" in request.headers else "error.html"
@@ -158,7 +161,7 @@ class ConsoleApp:
     async def _home(self, request: web.Request) -> web.StreamResponse:
         session = self._session(request)
         first = next((page for page in self._menu if session.may(page.right)), None)
-        raise web.HTTPSeeOther("/log-in" if first is None else first.path)
+        return _see_other("/log-in" if first is None else first.path)
 
     async def _static(self, request: web.Request) -> web.StreamResponse:
         path = self._files.get(request.match_info["path"])
@@ -204,7 +207,7 @@ class ConsoleApp:
         return self._entered(session)
 
     def _entered(self, session: Session) -> web.StreamResponse:
-        answer = web.HTTPSeeOther("/")
+        answer = _see_other("/")
         answer.set_cookie(self.cookie, session.key, httponly=True, samesite="Strict", path="/")
         return answer
 
@@ -212,7 +215,7 @@ class ConsoleApp:
         session = self._session(request)
         demand_own_form(request, session, _texts(await request.post()).get("csrf", ""))
         self._console.sessions.close(session)
-        answer = web.HTTPSeeOther("/log-in")
+        answer = _see_other("/log-in")
         answer.del_cookie(self.cookie, path="/")
         return answer
 
@@ -220,7 +223,7 @@ class ConsoleApp:
         """Theme and language: of the browser, logged in or not."""
         demand_own_form(request, None, "")
         form = _texts(await request.post())
-        answer = web.HTTPSeeOther(_own_path(form.get("back", "")))
+        answer = _see_other(_own_path(form.get("back", "")))
         for field, cookie, known in (("theme", "rstore_theme", THEMES), ("language", "rstore_language", LANGUAGES)):
             if form.get(field) in known:
                 answer.set_cookie(cookie, form[field], max_age=_YEAR_S, httponly=True, samesite="Strict", path="/")
@@ -242,7 +245,7 @@ class ConsoleApp:
         run = self._console.runs.start(name, work)
         if _wants_json(request):
             return web.Response(body=orjson.dumps(run.to_json()), content_type="application/json")
-        return web.HTTPSeeOther(_own_path(form.get("back", "")))
+        return _see_other(_own_path(form.get("back", "")))
 
     async def _plan(self, request: web.Request) -> web.StreamResponse:
         """Plan a change, and show it."""
@@ -317,6 +320,11 @@ def _file(document: dict[str, Any]) -> web.Response:
         content_type="application/octet-stream",
         headers={"Content-Disposition": f"attachment; filename*=UTF-8''{quoted(document['name'])}"},
     )
+
+
+def _see_other(path: str) -> web.Response:
+    """The browser is sent to another page."""
+    return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": path})
 
 
 def _own_path(back: str) -> str:

@@ -126,9 +126,6 @@ def guarding(
         except TimeoutError:
             answer = failed(request, Shortage(f"the page took longer than {PAGE_S:.0f} s", hint="try again"))
         except web.HTTPException as error:
-            if error.status in (HTTPStatus.FOUND, HTTPStatus.SEE_OTHER):
-                error.headers.update(HEADERS)
-                raise
             answer = failed(request, _plain(error))
             answer.set_status(error.status)
         except Exception:

@@ -21,7 +21,7 @@ def chinese() -> Mapping[str, str]:
 
 def translated(text: str, language: str) -> str:
     """A text of the console in a language; as it is where the catalogue lacks it: sentences of the engine."""
-    return chinese().get(text, text) if language == "zh" else text
+    return chinese().get(text, text) if language == "zh" and text else text
 
 
 def preferred(header: str) -> str:

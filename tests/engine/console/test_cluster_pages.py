@@ -1,0 +1,232 @@
+"""Pages of a cluster, the daemon's: figures of the commands, changes, and names that somebody chose to do harm with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from engine.client.client import ClientConfig, ClusterClient
+from engine.client.messages import OutgoingMessage
+from engine.config import of_store
+from engine.console.options import ConsoleOptions
+from engine.console.serve import pages
+from tests.rstore_cli.conftest import Cli
+from tests.rstore_cli.conftest import cli as cli  # noqa: PLC0414 - the fixture
+from tests.rstore_cli.daemons import DaemonThread, daemons
+from tests.support.consoles import Browser, console
+
+EVIL = "<img src=x onerror=alert(1)>\"'><script>alert(2)</script>{{7*7}}"
+SENT = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    browser: Browser
+    names: str
+    root: Path
+    thread: DaemonThread
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    with daemons(tmp_path_factory.mktemp("cluster")) as thread:
+        names = thread.names_of("a")
+        thread._do(_fill(names))
+        root = thread.store("a")
+        options = ConsoleOptions(store=of_store(root, None), name_servers=(names,), write=True)
+        with console(options) as browser:
+            yield Shown(browser, names, root, thread)
+
+
+async def _fill(names: str) -> None:
+    async with ClusterClient(ClientConfig((names,))) as client:
+        producer = client.producer("PG")
+        for i in range(SENT):
+            await producer.send(OutgoingMessage("orders", f'{{"n": {i}}}'.encode(), "paid", (f"k{i}",)))
+        await producer.send(
+            OutgoingMessage(
+                "orders",
+                EVIL.encode(),
+                EVIL,
+                (EVIL.replace(" ", "/"),),
+                {"customer": EVIL, "\u202eevil": "\u202edrawkcab"},
+            )
+        )
+
+        async def take(messages: object) -> None:
+            taken.append(messages)
+
+        taken: list[object] = []
+        async with client.push_consumer("readers", take) as consumer:  # type: ignore[arg-type]
+            await consumer.subscribe("orders")
+            import asyncio
+
+            for _ in range(2000):
+                if len(taken) >= SENT:
+                    break
+                await asyncio.sleep(0.01)
+
+
+def test_every_page_answers(shown: Shown) -> None:
+    browser = shown.browser
+    todo = [page.path for page in pages() if page.menu]
+    todo += ["/messages?topic=orders", "/trace?topic=orders&key=k3", "/messages?topic=orders&key=k1"]
+    seen: set[str] = set()
+    while todo:
+        path = todo.pop(0)
+        kind = re.sub(r"=[^&]*", "=", path)
+        if path in seen or kind in seen or path == "/" or path.startswith(("/static", "/store", "/log-in")):
+            continue
+        seen |= {path, kind}
+        answer = browser.get(path)
+        assert answer.status == 200, (path, answer.words)
+        if answer.headers["Content-Type"].startswith("text/html"):
+            todo += answer.links
+    assert {"/topics/orders", "/groups/readers"} <= seen
+
+
+def test_figures_are_those_of_the_commands(shown: Shown, cli: Cli) -> None:
+    browser, named = shown.browser, ("--namesrv", shown.names, "--json")
+    rates = {"inRate", "outRate", "inToday", "outToday", "rate", "lastMs", "diskUsed", "waitsMs", "outDay", "inDay"}
+
+    def same(ours: Mapping[str, object], theirs: Mapping[str, object]) -> None:
+        assert {name: value for name, value in ours.items() if name not in rates} == {
+            name: value for name, value in theirs.items() if name not in rates
+        }
+
+    (line,) = cli("admin", "cluster", "list", *named).lines
+    same(browser.json("/cluster")["rows"][0], line)
+    topics = [one["topic"] for one in cli("admin", "topic", "list", *named).lines]
+    assert [one["topic"] for one in browser.json("/topics?kind=all")["rows"]] == topics
+    page = browser.json("/topics/orders")
+    assert page["queues"] == cli("admin", "topic", "status", "orders", *named).lines
+    assert page["route"] == cli("admin", "topic", "route", "orders", *named).json
+    for ours, theirs in zip(
+        browser.json("/groups")["rows"],
+        sorted(cli("admin", "group", "list", *named).lines, key=lambda one: one["group"]),
+        strict=True,
+    ):
+        same(ours, theirs)
+    group = browser.json("/groups/readers")
+    same(group["progress"], cli("admin", "consumer", "progress", "readers", "--clients", *named).json)
+    assert group["config"] == cli("admin", "group", "config", "readers", *named).lines
+    (by_key,) = browser.json("/messages?topic=orders&key=k7")["rows"]
+    (printed,) = cli("admin", "message", "key", "orders", "k7", *named).lines
+    assert {name: by_key[name] for name in printed} == printed
+    whole = browser.json(f"/messages/view?topic=orders&id={by_key['msgId']}")
+    told = cli("admin", "message", "id", by_key["msgId"], *named).json
+    assert {name: whole[name] for name in told} == told
+    assert whole["pretty"] == '{\n  "n": 7\n}'
+    body = browser.get(f"/messages/body?topic=orders&id={by_key['msgId']}")
+    assert body.body == b'{"n": 7}'
+    assert body.headers["Content-Disposition"].startswith("attachment")
+    (life,) = browser.json("/trace?topic=orders&key=k7")["lives"]
+    lines = cli("trace", "orders", "k7", *named).lines
+    assert [{"id": life["id"], **one} for one in (*life["events"], *life["groups"])] == lines
+
+
+def test_names_that_do_harm_are_text(shown: Shown) -> None:
+    browser = shown.browser
+    (evil,) = [one for one in browser.json("/messages?topic=orders")["rows"] if one.get("body") == EVIL]
+    paths = [
+        "/messages?topic=orders",
+        f"/messages/view?topic=orders&id={evil['msgId']}",
+        f"/store/messages?place={evil['physicalOffset']}",
+        f"/store/log/records?from={evil['physicalOffset']}",
+        f"/store/log/bytes?at={evil['physicalOffset']}",
+        "/trace?topic=orders&key=%3Cimg",
+        f"/topics?q={'%3Cscript%3E'}",
+        "/topics/%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+        "/groups/%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+        "/messages?topic=%22%3E%3Cscript%3Ealert(1)%3C%2Fscript%3E",
+        "/clients/readers/%22%3E%3Cscript%3E",
+        "/store/queues?q=%22%3E%3Cscript%3E",
+        "/dead-letters/%3Cscript%3E",
+        "/nosuch/%3Cscript%3E",
+    ]
+    shown_somewhere = 0
+    for path in paths:
+        text = browser.get(path).text
+        shown_somewhere += "&lt;img src=x" in text
+        assert "<img" not in text, path
+        assert not re.search(r"<script(?!\ssrc=\"/static/)", text), path
+        assert not re.search(r"<[^>]*\son\w+\s*=", text), path
+        assert "\u202e" not in text, path
+        assert "49" not in text or "{{7*7}}" in text or "7*7" in text or "img" not in text, path
+    assert shown_somewhere >= 4
+
+
+def test_topics_and_groups_are_made_changed_and_deleted(shown: Shown, cli: Cli) -> None:
+    browser = shown.browser
+    plan, done = browser.change("topic-set", topic="made", queues="3", perm="6")
+    assert done is not None
+    assert "is made" in plan.words
+    assert browser.json("/topics/made")["route"]["queues"][0]["writeQueues"] == 3
+    _, done = browser.change("topic-perm", topic="made", perm="4")
+    assert done is not None
+    assert browser.json("/topics/made")["route"]["queues"][0]["perm"] == 4
+    _, done = browser.change("topic-delete", topic="made")
+    assert done is not None
+    assert browser.get("/topics/made").status == 400
+    _, done = browser.change("group-set", group="made", retries="3")
+    assert done is not None
+    assert browser.json("/groups/made")["config"][0]["values"]["retryMaxTimes"] == 3
+    _, done = browser.change("group-delete", group="made", offsets="1")
+    assert done is not None
+    assert browser.send("/change/topic-set", topic="bad name!").status == 400
+    assert browser.send("/change/topic-set").status == 400
+
+
+def test_a_reset_shows_its_effect_before(shown: Shown) -> None:
+    browser = shown.browser
+    assert browser.json("/groups/readers")["progress"]["lag"] <= 1
+    plan, done = browser.change("offset-reset", group="readers", topic="orders", to="first")
+    assert done is not None
+    assert "becomes" in plan.words or "to 0" in plan.words, plan.words
+    assert browser.json("/groups/readers")["progress"]["lag"] >= SENT
+    plan, done = browser.change("offset-reset", group="readers", topic="orders", to="end")
+    assert done is not None
+    assert browser.json("/groups/readers")["progress"]["lag"] == 0
+    assert browser.send("/change/offset-reset", group="readers", topic="orders", to="whenever").status == 400
+
+
+def test_a_copy_of_a_message_is_sent(shown: Shown) -> None:
+    browser = shown.browser
+    before = browser.json("/topics/orders")["messages"]
+    (one,) = browser.json("/messages?topic=orders&key=k9")["rows"]
+    plan, done = browser.change("message-resend", topic="orders", id=one["msgId"])
+    assert done is not None, plan.words
+    assert browser.json("/topics/orders")["messages"] == before + 1
+    two = browser.json("/messages?topic=orders&key=k9")["rows"]
+    assert [one["body"] for one in two] == ['{"n": 9}'] * 2
+    assert two[0]["properties"]["UNIQ_KEY"] != two[1]["properties"]["UNIQ_KEY"]
+
+
+def test_streams_tell_what_moves(shown: Shown) -> None:
+    import http.client
+    import json
+    from urllib.parse import urlsplit
+
+    browser = shown.browser
+    place = urlsplit(browser.address)
+    cookies = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+    for path, field in (("/live/brokers", "in"), ("/live/lag/readers", "queues")):
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+        connection.request("GET", path, headers={"Cookie": cookies})
+        answer = connection.getresponse()
+        assert answer.headers["Content-Type"] == "text/event-stream"
+        sample = json.loads(answer.readline().removeprefix(b"data: "))
+        assert sample[field]
+        connection.close()
+
+
+def test_a_cluster_that_is_not_there_is_one_word(shown: Shown) -> None:
+    with console(ConsoleOptions(name_servers=("127.0.0.1:1",))) as browser:
+        answer = browser.get("/cluster")
+        assert answer.status == 502
+        assert "127.0.0.1:1" in answer.words
+        assert browser.get("/store").status == 404
