@@ -23,7 +23,7 @@ INTEROP_ALONE := $(patsubst %,tests/compat/test_%.py,bench hostile_clients kille
   tests/pipeline/test_bench.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench interop fuzz proof sweep dist clean java
+.PHONY: help setup demo test lint types bench interop fuzz proof sweep dist clean java browser
 
 # what `java` looks for, and the packages that have it; the tests against Apache's own store need a compiler and Maven, too
 JAVA_WANTED := javac mvn
@@ -62,7 +62,7 @@ types: setup ## mypy, strict
 bench: setup java ## ours against Apache 4.9.8 on this machine: build/bench/report.md (BENCH_ARGS="--quick")
 	$(PY) -m rstore_cli.app bench --warm --cold --spark --serve --client --replication --output build/bench $(BENCH_ARGS)
 
-interop: setup java ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and the pipeline on Spark (Java); skipped without
+interop: setup java browser ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and the pipeline on Spark (Java); skipped without
 	@run() { "$$@" || { code=$$?; [ $$code -eq 5 ] || exit $$code; echo "No interop tests were found: nothing was compared."; }; }; \
 	run $(PY) -m pytest -n auto --dist worksteal -m interop $(INTEROP_BESIDE) $(PYTEST_ARGS); \
 	run env RSTORE_LARGE=1 $(PY) -m pytest -n 2 --dist loadfile -m "interop or spark" tests/compat tests/pipeline \
@@ -91,6 +91,13 @@ java: # installs Java (make setup), a compiler and Maven (make interop, bench) w
 	  { apt-get -qq update && for packages in "$(JAVA_PACKAGES)" "$(subst 17,21,$(JAVA_PACKAGES))" no-such-package; do \
 	      apt-get -qq install -y --no-install-recommends $$packages && break; done; } \
 	    </dev/null >/dev/null 2>&1 || echo "apt-get could not install them: tests that need them will be skipped."; fi
+
+browser: # installs Chromium for the console's tests, and a font with Chinese, as `java` does
+	@command -v chromium >/dev/null 2>&1 || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; \
+	then echo "Installing chromium (apt-get)"; export DEBIAN_FRONTEND=noninteractive; \
+	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium fonts-wqy-zenhei fonts-dejavu; } \
+	    </dev/null >/dev/null 2>&1 || echo "apt-get could not install it: tests that need it will be skipped."; fi
 
 clean: ## remove what make has made
 	rm -rf $(VENV) .venv-system .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

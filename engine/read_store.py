@@ -37,6 +37,7 @@ from engine.log.results import StoreClosed
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.format.message import StoredMessage
+    from engine.inspect.store.survey import StoreFiles
     from engine.log.place import Place
 
 
@@ -51,14 +52,14 @@ _KEPT_OPEN = 64
 class ReadStore(MessageReader):
     """See the module. Thread-safe. A context manager."""
 
-    def __init__(self, config: StoreConfig, disk: Disk | None = None) -> None:
-        """Look at the store that `config` names; sizes that nobody gave are taken from its files.
+    def __init__(self, config: StoreConfig, disk: Disk | None = None, files: StoreFiles | None = None) -> None:
+        """Look at the store that `config` names; sizes that nobody gave are taken from its files. `files`: its survey.
 
         Raises:
             NotAStore, CannotRepair: there is none that can be read. StorageError.
         """
         self._disk = disk or Disk(mapped=False)
-        self.files = survey(self._disk, config)
+        self.files = survey(self._disk, config) if files is None else files
         super().__init__(self.files.config)
         self._lock = threading.Lock()
         self._queues: dict[TopicQueue, ClosedQueue] = {}

@@ -18,6 +18,8 @@ MOST_STARTS, WINDOW_S = 5, 60.0
 """It is given up when it has died so often in a window of time."""
 FOLLOWS_STDIN = "RSTORE_CONSOLE_FOLLOWS_STDIN"
 """Environment variable: the console ends when its standard input does."""
+NICE = 10
+"""How far it steps back behind the daemon (nice)."""
 _AGAIN_S = 1.0
 _END_S = 5.0
 

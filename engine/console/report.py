@@ -50,7 +50,7 @@ def report(disk: Disk, config: StoreConfig, conf: str | None = None, progress: T
     end = state["commitlog"]["maxOffset"]
     return {
         "status": state,
-        "log": _part(lambda: log_map(disk, config, end).to_json()),
+        "log": _part(lambda: log_map(disk, files, end).to_json()),
         "doctor": _part(lambda: doctor(disk, config, conf).to_json()),
         "check": _part(lambda: check(disk, config, progress=progress, mended=mended_by_recovery(disk)).to_json()),
         "planStart": _part(lambda: plan_start(disk, config, conf=conf, progress=progress).to_json()),

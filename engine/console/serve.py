@@ -99,10 +99,13 @@ class RunningConsole:
         host = f"[{options.host}]" if ":" in options.host else options.host
         self.address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]') else host}:{port}"
         self._say(self.console.sessions.token)
+        self._first = asyncio.get_running_loop().create_task(store_state.prefetch(self.console))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._runner is not None
+        self._first.cancel()
+        await asyncio.gather(self._first, return_exceptions=True)
         await self.console.samplers.close()
         await self._runner.cleanup()
         await self.console.close()

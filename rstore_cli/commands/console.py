@@ -55,7 +55,7 @@ def console(
     settings = settings_of(context)
     output = settings.output()
 
-    from engine.console.beside import FOLLOWS_STDIN
+    from engine.console.beside import FOLLOWS_STDIN, NICE
     from engine.console.options import ConsoleOptions
     from engine.console.serve import serve
     from rstore_cli.cluster import client_config
@@ -96,7 +96,10 @@ def console(
         sys.stdout.flush()
 
     settings.on_interrupt = "the console has ended; nothing was changed"
-    serve(options, tell_log_in, ready, follows_stdin=FOLLOWS_STDIN in os.environ)
+    is_beside = FOLLOWS_STDIN in os.environ
+    if is_beside:
+        os.nice(NICE)
+    serve(options, tell_log_in, ready, follows_stdin=is_beside)
 
 
 def default_operations_log() -> Path:

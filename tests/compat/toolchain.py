@@ -18,6 +18,7 @@ CLIENTS_DIR = Path(__file__).parent / "clients"
 BROKER_DIR = Path(__file__).parent / "broker"
 BROKER5_DIR = Path(__file__).parent / "broker5"
 GO_DIR = Path(__file__).parent / "go"
+CONSOLE_DIR = Path(__file__).parent / "console"
 NODE_DIR = Path(__file__).parent / "node"
 BUILD_TIMEOUT = 600.0
 OLDEST_JAVA = 17
@@ -131,6 +132,27 @@ def node_clients() -> list[str]:
         if not (NODE_DIR / "node_modules" / "ali-ons").is_dir():
             _fetched([npm, "install", "--no-audit", "--no-fund", "--no-package-lock"], NODE_DIR, "ali-ons")
     return [node, str(NODE_DIR / "clients.js")]
+
+
+def browser() -> str:
+    """A browser that can be driven: Debian's Chromium, or Chrome."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    raise Missing("no browser is installed: PATH leads to no chromium (Debian: apt-get install chromium).")
+
+
+def axe() -> str:
+    """The script of axe-core, which judges whether everybody can use a page; fetched first if it is not there."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise Missing("Node.js is not installed: PATH does not lead to npm.")
+    script = CONSOLE_DIR / "node_modules" / "axe-core" / "axe.min.js"
+    with _alone(CONSOLE_DIR / ".building"):
+        if not script.is_file():
+            _fetched([npm, "install", "--no-audit", "--no-fund", "--no-package-lock"], CONSOLE_DIR, "axe-core")
+    return script.read_text(encoding="utf-8")
 
 
 def _fetched(command: list[str], directory: Path, what: str) -> None:

@@ -11,7 +11,7 @@ from engine.client.admin.rows import to_row
 from engine.client.admin.topics import list_topics
 from engine.console.pages.store_state import HIDDEN, SECRET
 from engine.console.web.page import Page, Part
-from engine.errors import RefusedByBroker, RStoreError
+from engine.errors import RStoreError, StorageError
 
 if TYPE_CHECKING:
     from engine.console.web.asked import Asked
@@ -63,7 +63,7 @@ async def _acl(asked: Asked) -> dict[str, Any]:
     admin = await asked.admin()
     try:
         return {"rows": [to_row(one) for one in await acl_versions(admin)], "problem": None}
-    except RefusedByBroker as error:  # of a broker without an ACL, too
+    except StorageError as error:  # brokers without an ACL refuse, or hang up
         return {"rows": [], "problem": error.message}
 
 
@@ -73,6 +73,6 @@ PAGES = (
 )
 LAST_PAGES = (
     Page("/clients", "Clients", "clients.html", _clients, Part.CLUSTER, menu=True),
-    Page("/clients/{group}/{client}", "Consumer", "consumer.html", _consumer, Part.CLUSTER, under="/groups"),
+    Page("/clients/{group}/{client:.+}", "Consumer", "consumer.html", _consumer, Part.CLUSTER, under="/groups"),
     Page("/acl", "ACL", "acl.html", _acl, Part.CLUSTER, menu=True),
 )

@@ -16,17 +16,18 @@ from engine.format.field_map import record_places
 from engine.inspect.dump.dump import MESSAGE, dump_log
 from engine.inspect.status.log_map import log_map
 from engine.inspect.store.known import known_places
-from engine.inspect.store.survey import survey
+from engine.log.scan import Gap, Scanner
 from engine.log.source import ClosedLog
 
 if TYPE_CHECKING:
-    from engine.config import StoreConfig
     from engine.console.web.asked import Asked
     from engine.files.disk import Disk
     from engine.inspect.dump.dump import LogRow
+    from engine.inspect.store.survey import StoreFiles
 
 ROWS = 64
 """Records, blanks and damaged ranges of one part."""
+BACK = 2 << 20
 FURTHEST = 8 << 20
 """Bytes of log that one part reads at most: less than a page may."""
 BYTES = 4096
@@ -42,10 +43,10 @@ async def _log(asked: Asked) -> dict[str, Any]:
     state = await state_of(asked)
     end = state["commitlog"]["maxOffset"]
 
-    def look(disk: Disk, config: StoreConfig) -> dict[str, Any]:
-        return log_map(disk, config, end).to_json()
+    def look(disk: Disk, files: StoreFiles) -> dict[str, Any]:
+        return log_map(disk, files, end).to_json()
 
-    strip = await asked.read(("log map", end), look, fresh_s=FRESH_S, stale_s=STALE_S)
+    strip = await asked.look(("log map", end), look, fresh_s=FRESH_S, stale_s=STALE_S)
     daemon = state["daemon"]
     verified = asked.console.runs.last.get("verify-crc")
     damage = [] if verified is None or verified.answer is None else verified.answer["damage"]
@@ -55,7 +56,7 @@ async def _log(asked: Asked) -> dict[str, Any]:
         **strip,
         "minOffset": state["commitlog"]["minOffset"],
         "maxOffset": end,
-        "flushed": end if daemon is None else daemon["log"]["flushed"],
+        "flushed": None if daemon is None else daemon["log"]["flushed"],
         "dispatched": end - state["dispatch"]["bytes"] if daemon is None else daemon["log"]["dispatched"],
         "live": daemon is not None,
         "checkpoint": state["checkpoint"],
@@ -72,10 +73,9 @@ async def _records(asked: Asked) -> dict[str, Any]:
     """What lies in the log from an offset on: records, blanks, damage; and bridges where there are some."""
     start = asked.offset("from")
 
-    def look(disk: Disk, config: StoreConfig) -> dict[str, Any]:
-        files = survey(disk, config)
+    def look(disk: Disk, files: StoreFiles) -> dict[str, Any]:
         bridged = known_places(disk, files.root).bridged
-        first = files.log[0].offset if files.log and start is None else start or 0
+        first = _begin(disk, files, start)
         rows = [_row(one, bridged) for one in islice(dump_log(disk, files, start=first, end=first + FURTHEST), ROWS)]
         end = rows[-1]["physicalOffset"] + rows[-1]["length"] if rows else first
         return {
@@ -87,7 +87,30 @@ async def _records(asked: Asked) -> dict[str, Any]:
             "more": len(rows) == ROWS,
         }
 
-    return await asked.read(("records", start), look, fresh_s=FRESH_S)
+    return await asked.look(("records", start), look, fresh_s=FRESH_S)
+
+
+def _begin(disk: Disk, files: StoreFiles, wanted: int | None) -> int:
+    """Where a record, or damage, begins at or after an offset: told by the records of the BACK bytes before it.
+
+    The chain from the segment's start would tell for certain, and take its reading.
+    """
+    if not files.log:
+        return 0
+    if wanted is None or wanted < files.log[0].offset:
+        return files.log[0].offset
+    with ClosedLog(disk, files.log) as log:
+        segment = log.segment_at(wanted)
+        scanner = Scanner(log, check_crc=False, max_message_size=files.config.max_message_size)
+        if segment is None or segment.offset == wanted or scanner.sound_size(wanted):
+            return wanted
+        at = scanner.find_sound(max(segment.offset, wanted - BACK), wanted)
+        if at is None:
+            return wanted
+        for event in scanner.scan(at, wanted, resume=True):
+            if not isinstance(event, Gap):
+                at = event.end
+    return max(at, wanted)
 
 
 def _row(row: LogRow, bridged: Any) -> dict[str, Any]:
@@ -112,8 +135,7 @@ async def _bytes(asked: Asked) -> dict[str, Any]:
     at = asked.offset("at") or 0
     may_see = asked.session.may(ConsoleRight.BODIES)
 
-    def look(disk: Disk, config: StoreConfig) -> dict[str, Any]:
-        files = survey(disk, config)
+    def look(disk: Disk, files: StoreFiles) -> dict[str, Any]:
         with ClosedLog(disk, files.log) as log:
             segment = log.segment_at(at)
             if segment is None:
@@ -136,7 +158,7 @@ async def _bytes(asked: Asked) -> dict[str, Any]:
             "pieces": [{"start": start, "data": bytes(data[start:end]).hex()} for start, end in shown],
         }
 
-    document = await asked.read(("bytes", at), look, fresh_s=FRESH_S)
+    document = await asked.look(("bytes", at), look, fresh_s=FRESH_S)
     if may_see:
         return {**document, "lines": hex_lines(document)}
     fields = [{**one, "value": "(redacted)"} if one["name"] in _PRIVATE else one for one in document["fields"]]

@@ -15,10 +15,10 @@ from engine.read_store import ReadStore
 from engine.store_lives import lives_in
 
 if TYPE_CHECKING:
-    from engine.config import StoreConfig
     from engine.console.web.asked import Asked
     from engine.files.disk import Disk
     from engine.format.message import StoredMessage
+    from engine.inspect.store.survey import StoreFiles
 
 MOST = 32
 LARGEST = 8 << 20
@@ -31,14 +31,14 @@ async def _search(asked: Asked) -> dict[str, Any]:
     queue, offset, time = asked.number("queue", 0), asked.number("offset", -1, -1), asked.time("at")
     place = asked.offset("place")
     redact = not asked.session.may(ConsoleRight.BODIES)
+    config = asked.config
     nothing: dict[str, Any] = {"rows": [], "notes": [], "asked": False}
     if not (topic or one_id or place is not None):
         return nothing
 
-    def look(disk: Disk, config: StoreConfig) -> dict[str, Any]:
-        del disk
+    def look(_: Disk, files: StoreFiles) -> dict[str, Any]:
         notes: list[str] = []
-        with ReadStore(config) as store:
+        with ReadStore(config, files=files) as store:
             if one_id:
                 messages = list(store.find_message(one_id, topic or None))
             elif place is not None:
@@ -66,7 +66,7 @@ async def _search(asked: Asked) -> dict[str, Any]:
             rows.append(_row(message, redact=redact))
         return {"rows": rows, "notes": notes, "asked": True}
 
-    return await asked.read(("messages", topic, key, one_id, queue, offset, time, place, redact), look, fresh_s=2.0)
+    return await asked.look(("messages", topic, key, one_id, queue, offset, time, place, redact), look, fresh_s=2.0)
 
 
 def _row(message: StoredMessage, *, redact: bool) -> dict[str, Any]:
@@ -83,17 +83,18 @@ async def _trace(asked: Asked) -> dict[str, Any]:
         return {"lives": [], "asked": False}
     if not topic or not key:
         raise InvalidArgument("a topic and a key are required")
+    config = asked.config
 
-    def look(disk: Disk, config: StoreConfig) -> dict[str, Any]:
+    def look(disk: Disk, files: StoreFiles) -> dict[str, Any]:
         from engine.inspect.store.known_names import KnownNames
 
-        with ReadStore(config) as store:
+        with ReadStore(config, files=files) as store:
             lives = lives_in(store, topic, key, MOST)
             if not lives:
                 KnownNames.of(disk, store.files).demand_topic(topic)
         return {"lives": [life_json(one) for one in lives], "asked": True}
 
-    return await asked.read(("trace", topic, key), look, fresh_s=2.0)
+    return await asked.look(("trace", topic, key), look, fresh_s=2.0)
 
 
 def life_json(life: Any) -> dict[str, Any]:

@@ -13,13 +13,12 @@ from engine.format.queue_unit import UNIT_SIZE
 from engine.inspect.dump.dump import dump_index, dump_index_headers, dump_queue
 from engine.inspect.store.known_names import KnownNames
 from engine.inspect.store.queue_rows import QueueRows
-from engine.inspect.store.survey import survey
 from engine.log.source import ClosedLog
 
 if TYPE_CHECKING:
-    from engine.config import StoreConfig
     from engine.console.web.asked import Asked
     from engine.files.disk import Disk
+    from engine.inspect.store.survey import StoreFiles
 
 ON_A_PAGE = 100
 UNITS = 50
@@ -46,8 +45,7 @@ async def _topic(asked: Asked) -> dict[str, Any]:
     """The queues of a topic: files, lowest and highest queue offset."""
     topic = asked.needed("topic")
 
-    def look(disk: Disk, config: StoreConfig) -> dict[str, Any]:
-        files = survey(disk, config)
+    def look(disk: Disk, files: StoreFiles) -> dict[str, Any]:
         KnownNames.of(disk, files).demand_topic(topic)
         rows = []
         for queue in files.queues:
@@ -64,7 +62,7 @@ async def _topic(asked: Asked) -> dict[str, Any]:
                 )
         return {"topic": topic, "queues": sorted(rows, key=lambda one: one["queueId"])}
 
-    return await asked.read(("topic", topic), look, fresh_s=FRESH_S)
+    return await asked.look(("topic", topic), look, fresh_s=FRESH_S)
 
 
 async def _units(asked: Asked) -> dict[str, Any]:
@@ -72,15 +70,14 @@ async def _units(asked: Asked) -> dict[str, Any]:
     topic, queue_id = asked.needed("topic"), asked.number("queue", 0, 0, (1 << 31) - 1)
     start = asked.number("from", -1, -1)
 
-    def look(disk: Disk, config: StoreConfig) -> dict[str, Any]:
+    def look(disk: Disk, files: StoreFiles) -> dict[str, Any]:
         first = None if start < 0 else start
-        units = list(islice(dump_queue(disk, config, topic, queue_id, start=first), UNITS))
-        files = survey(disk, config)
+        units = list(islice(dump_queue(disk, files, topic, queue_id, start=first), UNITS))
         with ClosedLog(disk, files.log) as log:
             rows = [{**one, "there": _there(log, one["physicalOffset"], one["size"])} for one in units]
         return {"topic": topic, "queueId": queue_id, "rows": rows, "more": len(rows) == UNITS}
 
-    return await asked.read(("units", topic, queue_id, start), look, fresh_s=FRESH_S)
+    return await asked.look(("units", topic, queue_id, start), look, fresh_s=FRESH_S)
 
 
 def _there(log: ClosedLog, offset: int, size: int) -> str:
@@ -104,15 +101,15 @@ async def _index(asked: Asked) -> dict[str, Any]:
     name = asked.text("file") or None
     number = asked.number("from", 1, 1)
 
-    def look(disk: Disk, config: StoreConfig) -> dict[str, Any]:
-        headers = [one.to_json() for one in dump_index_headers(disk, config)]
+    def look(disk: Disk, files: StoreFiles) -> dict[str, Any]:
+        headers = [one.to_json() for one in dump_index_headers(disk, files)]
         entries: list[dict[str, Any]] = []
         if name is not None:
-            rows = (one for one in dump_index(disk, config, file=name) if isinstance(one, dict))
+            rows = (one for one in dump_index(disk, files, file=name) if isinstance(one, dict))
             entries = list(islice(rows, number - 1, number - 1 + ON_A_PAGE))
         return {"files": headers, "file": name, "entries": entries, "from": number, "more": len(entries) == ON_A_PAGE}
 
-    return await asked.read(("index", name, number), look, fresh_s=FRESH_S, stale_s=STALE_S)
+    return await asked.look(("index", name, number), look, fresh_s=FRESH_S, stale_s=STALE_S)
 
 
 _FILES = ConsoleRight.FILES

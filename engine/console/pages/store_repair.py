@@ -14,7 +14,6 @@ from engine.inspect.check.check import check
 from engine.inspect.check.verify import verify
 from engine.inspect.dump.salvage_list import describe
 from engine.inspect.store.repairs import repairs
-from engine.inspect.store.survey import survey
 from engine.repair.recover.following import mended_by_recovery
 from engine.repair.start.plan_start import plan_start
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from engine.console.web.asked import Asked
     from engine.console.web.runs import Tick, Work
     from engine.files.disk import Disk
+    from engine.inspect.store.survey import StoreFiles
 
 RUN_NAMES = ("check", "verify-crc", "plan-start", "recover", "recover --bridge", "recover --cut")
 
@@ -79,10 +79,10 @@ async def _checks(asked: Asked) -> dict[str, Any]:
 async def _repair(asked: Asked) -> dict[str, Any]:
     """`rstore plan-start --json` beside `rstore recover --dry-run --json`; and the repairs of `rstore undo --list`."""
 
-    def look(disk: Disk, config: StoreConfig) -> list[dict[str, Any]]:
-        return [one.to_json() for one in reversed(repairs(disk, survey(disk, config).root))]
+    def look(disk: Disk, files: StoreFiles) -> list[dict[str, Any]]:
+        return [one.to_json() for one in reversed(repairs(disk, files.root))]
 
-    done = await asked.read("repairs", look, fresh_s=FRESH_S)
+    done = await asked.look("repairs", look, fresh_s=FRESH_S)
     return {**_runs(asked, RUN_NAMES[2:]), "repairs": done}
 
 

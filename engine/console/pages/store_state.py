@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
+from engine.console.web.asked import Asked
 from engine.console.web.page import Page, Part
 from engine.console.web.sessions import ConsoleRight
 from engine.daemon import DaemonConnection
@@ -18,7 +20,7 @@ from engine.repair.config.restore import history
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
-    from engine.console.web.asked import Asked
+    from engine.console.web.context import Console
     from engine.files.disk import Disk
 
 FRESH_S, STALE_S = 2.0, 600.0
@@ -41,6 +43,16 @@ async def state_of(asked: Asked, hours: int = 24) -> dict[str, Any]:
     return {**state, "daemon": daemon}
 
 
+async def prefetch(console: Console) -> None:
+    """Read what the first page shows, before anybody asks; what is wrong with it, that page says."""
+    if console.options.store is None:
+        return
+    asked = Asked(console, console.sessions.nobody(), {})
+    with contextlib.suppress(RStoreError):
+        await asked.files()
+        await state_of(asked)
+
+
 async def daemon_of(asked: Asked) -> dict[str, Any] | None:
     """What the store's daemon says of itself; None: there is none, or it does not say."""
 
@@ -59,7 +71,7 @@ async def _state(asked: Asked) -> dict[str, Any]:
 
 
 async def _space(asked: Asked) -> dict[str, Any]:
-    return await state_of(asked, asked.number("hours", 48, 1, 24 * 31))
+    return await state_of(asked, asked.number("hours", 24, 1, 24 * 31))
 
 
 async def _config(asked: Asked) -> dict[str, Any]:
@@ -71,7 +83,7 @@ async def _config(asked: Asked) -> dict[str, Any]:
         files = [one.to_json() for one in dump_config(disk, config)]
         return {**judged, "files": files, "history": [one.to_json() for one in history(disk, config, None)][:ROWS]}
 
-    document = await asked.read("doctor", look, fresh_s=5.0)
+    document = await asked.read("doctor", look, fresh_s=5.0, stale_s=STALE_S)
     name = asked.text("file")
     return {
         **document,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.format.quantities import parse_size, parse_time
+from engine.inspect.store.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.console.web.context import Console
     from engine.console.web.sessions import Session
+    from engine.inspect.store.survey import StoreFiles
 
 T = TypeVar("T")
+SURVEY_S = 30.0
+"""How old a survey may be: a new segment is seen so late."""
 LONGEST = 4096
 """Characters of a field."""
 
@@ -98,6 +102,17 @@ class Asked:
         return await self.console.reading.read(
             key, lambda: work(self.console.disk, config), fresh_s=fresh_s, stale_s=stale_s
         )
+
+    async def files(self) -> StoreFiles:
+        """The store's survey: files by name and length, at most SURVEY_S old. Raises as `read`."""
+        return await self.read("survey", survey, fresh_s=2.0, stale_s=SURVEY_S)
+
+    async def look(
+        self, key: Hashable, work: Callable[[Disk, StoreFiles], T], *, fresh_s: float = 1.0, stale_s: float = 0.0
+    ) -> T:
+        """As `read`, of a store whose survey is known."""
+        files, disk = await self.files(), self.console.disk
+        return await self.console.reading.read(key, lambda: work(disk, files), fresh_s=fresh_s, stale_s=stale_s)
 
     async def client(self) -> ClusterClient:
         """The cluster's, with the session's account. Raises InvalidArgument: none is named; PeerLost."""

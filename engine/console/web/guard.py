@@ -5,7 +5,7 @@ answers.
   turned away before anything is looked up.
 - Forms: the session's token, and where the browser says from where (Origin, Sec-Fetch-Site): from here.
 - Answers: nothing but what this server serves may run, be shown or be sent to; no inline script or style; no frame; no
-  referrer; nothing kept in caches.
+  referrer for others; nothing kept in caches.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
+    # not no-referrer: with that a browser sends `Origin: null` with a form of our own
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",

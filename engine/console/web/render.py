@@ -44,6 +44,7 @@ class Templates:
             "query": _query,
             "percent": lambda value: "" if value is None else f"{value * 100:.1f} %",
             "data": lambda value: orjson.dumps(value).decode(),
+            "tail": lambda path: "/".join(("…", *path.split("/")[-2:])) if path.count("/") > 2 else path,
             "lines": _lines,
             "style": Markup,  # of our own style sheet alone: see engine.console.report
         }

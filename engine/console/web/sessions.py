@@ -155,6 +155,10 @@ class Sessions:
         self._sessions[made.key] = made
         return made
 
+    def nobody(self) -> Session:
+        """A session that no cookie opens: the console's own."""
+        return Session("", "console", frozenset(), None, None, 0.0, 0.0)
+
     def of(self, key: str | None) -> Session:
         """The session of a cookie. Raises NotLoggedIn."""
         now = self._clock()

@@ -145,14 +145,21 @@ def _messages(batch: RecordBatch, topic: bytes | None) -> Iterator[LogRow]:
 
 
 def dump_queue(
-    disk: Disk, config: StoreConfig, topic: str, queue_id: int, *, start: int | None = None, end: int | None = None
+    disk: Disk,
+    store: StoreConfig | StoreFiles,
+    topic: str,
+    queue_id: int,
+    *,
+    start: int | None = None,
+    end: int | None = None,
 ) -> Iterator[dict[str, int]]:
     """The units of a queue: queue offsets [start, end), from its first message on unless `start` says otherwise.
+    `store`: its survey, or the settings that name it.
 
     Raises:
         InvalidArgument: there is no such queue. NotAStore, CannotRepair, StorageError.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     refuse_queue(files.config, files.root, files.newer, topic)
     files_of_it = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
     if files_of_it is None:
@@ -206,13 +213,13 @@ class IndexFileDump:
         }
 
 
-def dump_index_headers(disk: Disk, config: StoreConfig) -> Iterator[IndexFileDump]:
-    """The header of every index file, by name.
+def dump_index_headers(disk: Disk, store: StoreConfig | StoreFiles) -> Iterator[IndexFileDump]:
+    """The header of every index file, by name. `store`: its survey, or the settings that name it.
 
     Raises:
         NotAStore, CannotRepair, StorageError.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     for index in files.index:
         try:
             with ClosedIndexFile(disk, index.path, files.index_layout) as file:
@@ -222,16 +229,22 @@ def dump_index_headers(disk: Disk, config: StoreConfig) -> Iterator[IndexFileDum
 
 
 def dump_index(
-    disk: Disk, config: StoreConfig, *, start: int | None = None, end: int | None = None, file: str | None = None
+    disk: Disk,
+    store: StoreConfig | StoreFiles,
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    file: str | None = None,
 ) -> Iterator[dict[str, int | str] | IndexFileDump]:
     """Every entry of every index file (or of `file`) that points at [start, end) of the log (physical offsets).
+    `store`: its survey, or the settings that name it.
 
     A file that can't be read as one gives an IndexFileDump with its error.
 
     Raises:
         InvalidArgument: no index file `file`. NotAStore, CannotRepair, StorageError.
     """
-    files = survey(disk, config)
+    files = surveyed(disk, store)
     if file is not None and file not in (index.name for index in files.index):
         raise InvalidArgument(f"no index file {file}", path=os.path.join(files.root, names.INDEX))
     low, high = start or 0, 1 << 63 if end is None else end

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from engine.inspect.store.known import known_places
 from engine.inspect.store.log_clock import store_time_at
-from engine.inspect.store.survey import survey
 from engine.log.retention import RetentionRules
 from engine.log.source import ClosedLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.inspect.store.survey import StoreFiles
 
 MOST = 4096
 """Segments whose time is read: 4 TiB of log."""
@@ -80,13 +79,8 @@ def _ranges(some: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
     return [{"physicalOffset": start, "length": end - start} for start, end in some]
 
 
-def log_map(disk: Disk, config: StoreConfig, max_offset: int) -> LogMap:
-    """Look at the segments of the store that `config` names. `max_offset`: the log's end.
-
-    Raises:
-        NotAStore, CannotRepair, StorageError.
-    """
-    files = survey(disk, config)
+def log_map(disk: Disk, files: StoreFiles, max_offset: int) -> LogMap:
+    """Look at the segments of a store that was surveyed. `max_offset`: the log's end. Raises StorageError."""
     rules = RetentionRules.of(files.config)
     known = known_places(disk, files.root)
     lines: list[SegmentLine] = []

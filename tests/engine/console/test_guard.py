@@ -72,7 +72,7 @@ def test_every_answer_has_its_headers(thread: ConsoleThread) -> None:
         policy = headers["Content-Security-Policy"]
         assert "unsafe" not in policy
         assert "default-src 'none'" in policy
-        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Referrer-Policy"] == "same-origin"
         assert headers["X-Frame-Options"] == "DENY"
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Cache-Control"] in ("no-store", "no-cache")

@@ -1,0 +1,81 @@
+"""Every page of twenty damaged stores: an answer or one sentence, no byte written, and a record's place found by its
+bytes, wherever one looks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.config import of_store
+from engine.console.options import ConsoleOptions
+from tests.support import stores
+from tests.support.consoles import console, store_paths
+
+Store = Callable[[str], Path]
+SEEDS = 20
+PLACES = 12
+
+
+def damage(root: Path, seed: int) -> None:
+    """One to three things that happen to files: bytes overwritten, a file cut, emptied, deleted, or made of noise."""
+    chance = random.Random(f"console {seed}")
+    files = sorted(path for path in root.rglob("*") if path.is_file() and path.name != "lock")
+    for path in chance.sample(files, chance.randint(1, 3)):
+        size = path.stat().st_size
+        match chance.randrange(5):
+            case 0 if size > 8:
+                with path.open("r+b") as file:
+                    file.seek(chance.randrange(size - 8))
+                    file.write(chance.randbytes(8))
+            case 1 if size:
+                with path.open("r+b") as file:
+                    file.truncate(chance.randrange(size))
+            case 2:
+                path.write_bytes(b"")
+            case 3:
+                path.unlink()
+            case _:
+                path.write_bytes(chance.randbytes(min(size, 5000)))
+
+
+@pytest.mark.leaves
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_page_of_a_damaged_store_answers(seed: int, fixture_copy: Store) -> None:
+    root = fixture_copy("crashed-small" if seed % 2 else "clean-small")
+    damage(root, seed)
+    before = stores.snapshot(root)
+    config = replace(of_store(root, None), typed=("--store", str(root)))
+    with console(ConsoleOptions(store=config)) as browser:
+        for name in ("check", "verify-crc", "plan-start", "recover"):
+            run = browser.run(name)
+            assert run["answer"] is not None or run["error"], name
+            assert "bug in rstore" not in str(run["hint"]), run
+        for path in store_paths(browser):
+            answer = browser.get(path)
+            assert answer.status < 500, (path, answer.words)
+            assert "Traceback" not in answer.text
+    assert stores.snapshot(root) == before
+
+
+def test_records_are_found_from_any_offset(fixture_store: Store) -> None:
+    """From the middle of a record on, what is shown begins with the next one, as the chain from the start has it."""
+    root = fixture_store("clean-small")
+    with console(ConsoleOptions(store=of_store(root, None))) as browser:
+        chain: list[int] = []
+        at = 0
+        while len(chain) < 300:
+            shown = browser.json(f"/store/log/records?from={at}")
+            chain += [one["physicalOffset"] for one in shown["rows"]]
+            if shown["end"] == at or not shown["more"]:
+                break
+            at = shown["end"]
+        chance = random.Random(7)
+        for _ in range(PLACES * 4):
+            wanted = chance.randrange(chain[-2])
+            first = browser.json(f"/store/log/records?from={wanted}")["rows"][0]["physicalOffset"]
+            assert first == next(one for one in chain if one >= wanted)
