@@ -14,7 +14,6 @@ from rstore_cli._common import settings_of
 from rstore_cli.cluster import NameServers, TlsCa
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-PORT = 18080
 
 
 @app.command()
@@ -24,7 +23,7 @@ def console(
     listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, metavar="PORT", help="Port of the console (0: a free one).")
-    ] = PORT,
+    ] = 18080,
     console_name: Annotated[
         str | None,
         typer.Option(
@@ -58,6 +57,7 @@ def console(
     from engine.console.beside import FOLLOWS_STDIN, NICE
     from engine.console.options import ConsoleOptions
     from engine.console.serve import serve
+    from engine.format.hosts import is_loopback
     from rstore_cli.cluster import client_config
 
     has_store = settings.store is not None or settings.config is not None
@@ -95,6 +95,8 @@ def console(
             output.text(f"The console listens on {address}.")
         sys.stdout.flush()
 
+    if not is_loopback(listen):
+        output.warn(f"listening on {listen} without TLS: log-ins can be read on the way; put a proxy with TLS in front")
     settings.on_interrupt = "the console has ended; nothing was changed"
     is_beside = FOLLOWS_STDIN in os.environ
     if is_beside:

@@ -15,6 +15,7 @@ HEADINGS = {
     "What it is": "这是什么",
     "A session": "一次完整的操作",
     "See that messages flow": "确认消息在流动",
+    "See it in a browser": "在浏览器里查看",
     "What it promises": "它承诺什么",
     "How fast": "有多快",
     "Exit codes": "退出码",
