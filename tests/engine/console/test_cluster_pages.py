@@ -186,7 +186,7 @@ def test_names_that_do_harm_are_text(shown: Shown) -> None:
         assert not re.search(r"<script(?!\ssrc=\"/static/)", text), path
         assert not re.search(r"<[^>]*\son\w+\s*=", text), path
         assert "\u202e" not in text, path
-        assert "49" not in text or "{{1234567*7}}" in text or "7*7" in text or "img" not in text, path
+        assert str(1234567 * 7) not in text, path  # no template takes it for one
     assert shown_somewhere >= 6
 
 
