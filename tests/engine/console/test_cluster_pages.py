@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,8 +13,10 @@ from urllib.parse import quote
 
 import pytest
 
+from engine.client.calls import BrokerCalls
 from engine.client.client import ClientConfig, ClusterClient
 from engine.client.messages import OutgoingMessage
+from engine.client.topic_reader import ReadFrom, TopicReader
 from engine.config import of_store
 from engine.console.options import ConsoleOptions
 from engine.console.serve import pages
@@ -57,6 +60,9 @@ async def _enter(names: str) -> AsyncExitStack:
     client = await stack.enter_async_context(ClusterClient(ClientConfig((names,), instance=EVIL)))
     consumer = await stack.enter_async_context(client.push_consumer("guests", take))  # type: ignore[arg-type]
     await consumer.subscribe("orders")
+    other = await stack.enter_async_context(ClusterClient(ClientConfig((names,), instance="other")))
+    second = await stack.enter_async_context(other.push_consumer("guests", take))  # type: ignore[arg-type]
+    await second.subscribe("orders", "unpaid")
     return stack
 
 
@@ -81,12 +87,12 @@ async def _fill(names: str) -> None:
         taken: list[object] = []
         async with client.push_consumer("readers", take) as consumer:  # type: ignore[arg-type]
             await consumer.subscribe("orders")
-            import asyncio
-
-            for _ in range(2000):
-                if len(taken) >= SENT:
-                    break
+            while len(taken) < SENT:
                 await asyncio.sleep(0.01)
+            calls = BrokerCalls(client)
+            failed = [one async for one in TopicReader(client, "orders").messages(ReadFrom(first=True))]
+            for message in failed[:2]:
+                await calls.send_back("readers", message, -1, 16)
 
 
 def until(what: Callable[[], bool]) -> None:
@@ -157,8 +163,7 @@ def test_figures_are_those_of_the_commands(shown: Shown, cli: Cli) -> None:
 def test_names_that_do_harm_are_text(shown: Shown) -> None:
     browser = shown.browser
     (evil,) = [one for one in browser.json("/messages?topic=orders")["rows"] if one.get("body") == EVIL]
-    (guest,) = browser.json("/groups/guests")["online"]["clients"]
-    assert EVIL in guest["clientId"]
+    guest = next(one for one in browser.json("/groups/guests")["online"]["clients"] if EVIL in one["clientId"])
     paths = [
         "/groups/guests",
         f"/clients/guests/{quote(guest['clientId'], safe='')}?stack=1",
@@ -235,6 +240,32 @@ def test_a_copy_of_a_message_is_sent(shown: Shown) -> None:
     two = browser.json("/messages?topic=orders&key=k9")["rows"]
     assert [one["body"] for one in two] == ['{"n": 9}'] * 2
     assert two[0]["properties"]["UNIQ_KEY"] != two[1]["properties"]["UNIQ_KEY"]
+
+
+def test_consumers_that_disagree_are_shown(shown: Shown) -> None:
+    browser = shown.browser
+    until(lambda: len(browser.json("/groups/guests")["online"]["clients"]) == 2)
+    until(lambda: bool(browser.json("/groups/guests")["disagree"]))
+    (topic,) = browser.json("/groups/guests")["disagree"]
+    assert topic["topic"] == "orders"
+    assert {one["expression"] for one in topic["clients"]} == {"*", "unpaid"}
+    assert "subscribe to different things" in browser.get("/groups/guests").words
+    assert browser.json("/groups/readers")["disagree"] == []
+
+
+def test_chosen_dead_letters_are_given_again(shown: Shown, cli: Cli) -> None:
+    browser, named = shown.browser, ("--namesrv", shown.names, "--json")
+    until(lambda: [one["messages"] for one in browser.json("/dead-letters")["rows"]] == [2])
+    rows = browser.json("/dead-letters/readers")["rows"]
+    printed = cli("admin", "dlq", "list", "readers", *named).lines
+    assert [{name: ours[name] for name in theirs} for ours, theirs in zip(rows, printed, strict=True)] == printed
+    plan, done = browser.change("dead-letters-resend", group="readers", ids=rows[1]["msgId"])
+    assert done is not None, plan.words
+    assert plan.words.count("is given to group readers again") == 2  # the step, and the plan as JSON
+    assert "Done" in done.words
+    until(lambda: browser.json("/topics/%25RETRY%25readers")["messages"] >= 1)
+    assert browser.send("/change/dead-letters-resend", group="readers").status == 400
+    assert browser.send("/change/dead-letters-resend", group="readers", ids="nosuch").status == 400
 
 
 def test_streams_tell_what_moves(shown: Shown) -> None:

@@ -15,11 +15,12 @@ from engine.console.options import ConsoleOptions
 from engine.console.web import words
 from tests.rstore_cli.conftest import Cli
 from tests.rstore_cli.conftest import cli as cli  # noqa: PLC0414 - the fixture
-from tests.support import stores
+from tests.support import golden, stores
 from tests.support.consoles import Browser, console, store_paths
 
 Store = Callable[[str], Path]
 NAMES = ("clean-small", "crashed-small", "transient-ext", "lmq")
+GOLDEN = tuple(f"golden {name}" for name in golden.NAMES)
 
 
 def named(root: Path) -> StoreConfig:
@@ -30,9 +31,10 @@ def named(root: Path) -> StoreConfig:
 RUNS = ("check", "verify-crc", "plan-start", "recover", "recover --bridge")
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def shown(request: pytest.FixtureRequest, fixture_store: Store) -> Iterator[tuple[Path, Browser]]:
-    root = fixture_store(request.param)
+@pytest.fixture(scope="module", params=NAMES + GOLDEN)
+def shown(request: pytest.FixtureRequest, fixture_store: Store, golden_store: Store) -> Iterator[tuple[Path, Browser]]:
+    kind, _, name = request.param.rpartition(" ")
+    root = (golden_store if kind else fixture_store)(name)
     with console(ConsoleOptions(store=named(root))) as browser:
         yield root, browser
 
