@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -17,7 +18,7 @@ from engine.errors import RStoreError, Shortage
 
 HISTORY = 720
 """Samples that a new watcher gets."""
-MOST_WATCHERS = 256
+MOST_WATCHERS, MOST_SAMPLERS = 256, 64
 LINGER_S = 60.0
 """How long a sampler goes on when the last watcher has gone: a page that is reloaded keeps its line."""
 
@@ -32,12 +33,21 @@ class Sampler:
         self._period_s = period_s
         self._news = asyncio.Condition()
         self._count = 0
+        self._has_ended = False
         self.history: deque[bytes] = deque(maxlen=HISTORY)
         self.watchers = 0
         self.left = time.monotonic()
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
+        try:
+            await self._sample()
+        finally:  # whoever still watches is not kept waiting
+            self._has_ended = True
+            async with self._news:
+                self._news.notify_all()
+
+    async def _sample(self) -> None:
         while self.watchers or time.monotonic() - self.left < LINGER_S:
             began = time.monotonic()
             try:
@@ -50,6 +60,10 @@ class Sampler:
                 self._news.notify_all()
             await asyncio.sleep(max(0.05, self._period_s - (time.monotonic() - began)))
 
+    def _is_past(self, count: int) -> bool:
+        """Whether there are more samples than that, or no more will come."""
+        return self._count != count or self._has_ended
+
     async def watch(self) -> AsyncGenerator[bytes]:
         """What is kept, then each new sample, or the newest of several; JSON each."""
         self.watchers += 1
@@ -59,8 +73,9 @@ class Sampler:
                 yield one
             while True:
                 async with self._news:
-                    while self._count == at:
-                        await self._news.wait()
+                    await self._news.wait_for(partial(self._is_past, at))
+                if self._count == at:
+                    return
                 at = self._count
                 yield self.history[-1]
         finally:
@@ -80,6 +95,8 @@ class Samplers:
         if sum(one.watchers for one in self._samplers.values()) >= MOST_WATCHERS:
             raise Shortage("too many pages are open", hint="close some")
         if key not in self._samplers:
+            if len(self._samplers) >= MOST_SAMPLERS:
+                raise Shortage("too many different pages are open", hint="close some, and wait a minute")
             self._samplers[key] = Sampler(look, period_s)
         return self._samplers[key]
 
