@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.client.admin.dead_letters import dead_letter_queues, dead_letters
+from engine.client.admin.dead_letters import dead_letter_queues
 from engine.client.admin.groups import group_config, group_progress, list_groups
 from engine.client.admin.members import consumer_states, consumers_of_group
 from engine.client.admin.rows import to_row
-from engine.console.pages.cluster_messages import message_row
+from engine.console.pages.cluster_messages import MOST, message_rows, since
 from engine.console.pages.cluster_topics import paged
 from engine.console.web.page import Page, Part
-from engine.console.web.sessions import ConsoleRight
 from engine.errors import RStoreError
 from engine.format.names import DLQ_PREFIX
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from engine.console.web.asked import Asked
 
 ON_A_PAGE = 25
-LETTERS = 64
 MOST_ASKED = 16
 """Consumers of a group that are asked what they subscribe to."""
 
@@ -78,12 +76,11 @@ async def _dead_letter_groups(asked: Asked) -> dict[str, Any]:
 
 
 async def _dead_letters(asked: Asked) -> dict[str, Any]:
-    """What `rstore admin dlq list GROUP --limit 64 --json` prints."""
+    """What `rstore admin dlq list GROUP --json` prints, as much as a page has."""
     group = asked.needed("group")
     asked.session.demand_topic(DLQ_PREFIX + group)
-    since = asked.time("since")
-    letters = await dead_letters(await asked.client(), await asked.admin(), group, since_ms=since, most=LETTERS)
-    return {"group": group, "rows": [message_row(one.stored, asked) for one in letters], "most": LETTERS}
+    letters = await since(asked, DLQ_PREFIX + group, asked.time("since"), None)
+    return {"group": group, "rows": await message_rows(letters, asked), "most": MOST}
 
 
 PAGES = (
@@ -98,7 +95,6 @@ DEAD_LETTER_PAGES = (
         "dead_letter_list.html",
         _dead_letters,
         Part.CLUSTER,
-        ConsoleRight.BODIES,
         under="/dead-letters",
     ),
 )

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,13 @@ from engine.errors import InvalidArgument
 from engine.format.message_json import inflate, to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from engine.console.web.asked import Asked
     from engine.format.message import StoredMessage
 
-MOST = 64
+MOST, MOST_BY_KEY = 64, 32
+"""Messages on a page; those with a key come whole from each broker."""
 LARGEST = 8 << 20
 """Bytes of messages on a page."""
 HEX_BYTES = 2048
@@ -43,6 +47,8 @@ async def _search(asked: Asked) -> dict[str, Any]:
     topic, key, one_id = asked.text("topic"), asked.text("key"), asked.text("id")
     queue, offset = asked.text("queue"), asked.text("offset")
     time = asked.time("at")
+    if key and not topic:
+        raise InvalidArgument("a topic is required with a key")
     if not topic and not one_id:
         return {"rows": [], "asked": False, "more": False}
     admin = await asked.admin()
@@ -53,23 +59,39 @@ async def _search(asked: Asked) -> dict[str, Any]:
         messages = [await message_by_id(admin, one_id, topic or None)]
         asked.session.demand_topic(messages[0].topic)
     elif key:
-        messages = list(await messages_by_key(admin, topic, key, begin_ms=time or 0, most=MOST))
+        messages = list(await messages_by_key(admin, topic, key, begin_ms=time or 0, most=MOST_BY_KEY))
     elif offset:
         place = await queue_of(admin, topic, asked.text("broker") or None, asked.number("queue", 0))
         messages = [await message_at(await asked.client(), place, asked.number("offset", 0))]
     else:
-        messages = await _since(asked, topic, time, asked.number("queue", 0) if queue else None)
-    rows: list[dict[str, Any]] = []
-    size = 0
-    for message in messages[:MOST]:
-        size += message.total_size
-        if size > LARGEST and rows:
-            break
-        rows.append(message_row(message, asked))
+        messages = await since(asked, topic, time, asked.number("queue", 0) if queue else None)
+    rows = await message_rows(messages[:MOST], asked)
     return {"rows": rows, "asked": True, "more": len(rows) < len(messages) or len(rows) == MOST}
 
 
-async def _since(asked: Asked, topic: str, time: int | None, queue: int | None) -> list[StoredMessage]:
+async def message_rows(messages: Sequence[StoredMessage], asked: Asked) -> list[dict[str, Any]]:
+    """Rows of messages, as many as a page holds with their bodies decompressed; made beside the loop."""
+
+    def make() -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        size = 0
+        for message in messages:
+            row = message_row(message, asked)
+            size += message.total_size + len(row.get("body", "")) + len(row.get("bodyBase64", ""))
+            if size > LARGEST and rows:
+                break
+            rows.append(row)
+        return rows
+
+    return await asyncio.to_thread(make)
+
+
+async def since(asked: Asked, topic: str, time: int | None, queue: int | None) -> list[StoredMessage]:
+    """Messages of a topic, or one queue id of it, from a time (ms) on, None: from the first; no more than a page has.
+
+    Raises:
+        InvalidArgument: no such topic. As TopicReader.
+    """
     client = await asked.client()
     await (await asked.admin()).demand_topic(topic)
     begin = ReadFrom(first=True) if time is None else ReadFrom(time_ms=time)
@@ -84,7 +106,7 @@ async def _since(asked: Asked, topic: str, time: int | None, queue: int | None) 
     return sorted(messages, key=lambda one: (one.store_timestamp, one.queue_id, one.queue_offset))
 
 
-async def _found(asked: Asked) -> StoredMessage:
+async def _named(asked: Asked) -> StoredMessage:
     """The message that an address names. Raises NotFound, NotAllowed."""
     topic = asked.text("topic")
     message = await message_by_id(await asked.admin(), asked.needed("id"), topic or None)
@@ -95,12 +117,14 @@ async def _found(asked: Asked) -> StoredMessage:
 
 async def _message(asked: Asked) -> dict[str, Any]:
     """What `rstore admin message id --json` prints, with the body as text, JSON and bytes."""
-    message = await _found(asked)
+    message = await _named(asked)
     traces = await traces_of(await asked.admin(), message)
-    plain = inflate(message)
+    if not asked.session.may(ConsoleRight.BODIES):
+        return {**message_row(message, asked), "groups": to_row(traces), "pretty": None, "hex": []}
+    plain = await asyncio.to_thread(inflate, message)
     body = message.body if plain is None else plain
     return {
-        **message_row(message, asked),
+        **await asyncio.to_thread(message_row, message, asked),
         "groups": to_row(traces),
         "pretty": _pretty(body),
         "hex": [
@@ -126,8 +150,8 @@ def _pretty(body: bytes) -> str | None:
 
 async def _body(asked: Asked) -> dict[str, Any]:
     """The body as the producer sent it."""
-    message = await _found(asked)
-    plain = inflate(message)
+    message = await _named(asked)
+    plain = await asyncio.to_thread(inflate, message)
     return {"name": f"{message.msg_id}.body", "data": (message.body if plain is None else plain).hex()}
 
 
@@ -138,16 +162,18 @@ async def _trace(asked: Asked) -> dict[str, Any]:
         return {"lives": [], "notes": [], "asked": False}
     if not topic or not key:
         raise InvalidArgument("a topic and a key are required")
+    asked.session.demand_topic(topic)
     told = await lives_of(await asked.client(), topic, key, 16)
     notes = [f"not asked: broker {name}: no master of it is registered" for name in told.away]
     notes += [f"not asked: broker {name}: topic {topic} is not served there" for name in told.others]
-    return {"lives": [life_json(one) for one in told.lives], "notes": notes, "asked": True}
+    redact = not asked.session.may(ConsoleRight.BODIES)
+    return {"lives": [life_json(one, redact=redact) for one in told.lives], "notes": notes, "asked": True}
 
 
 _BODIES = ConsoleRight.BODIES
 PAGES = (
-    Page("/messages", "Messages", "messages.html", _search, Part.CLUSTER, _BODIES, menu=True),
-    Page("/messages/view", "Message", "message.html", _message, Part.CLUSTER, _BODIES, under="/messages"),
+    Page("/messages", "Messages", "messages.html", _search, Part.CLUSTER, menu=True),
+    Page("/messages/view", "Message", "message.html", _message, Part.CLUSTER, under="/messages"),
     Page("/messages/body", "Body", "", _body, Part.CLUSTER, _BODIES, under="/messages", download=True),
     Page("/trace", "Life of a message", "trace.html", _trace, Part.CLUSTER, menu=True),
 )

@@ -87,7 +87,11 @@ async def _records(asked: Asked) -> dict[str, Any]:
             "more": len(rows) == ROWS,
         }
 
-    return await asked.look(("records", start), look, fresh_s=FRESH_S)
+    document = await asked.look(("records", start), look, fresh_s=FRESH_S)
+    if asked.session.may(ConsoleRight.BODIES):
+        return document
+    rows = [{**one, "keys": "(redacted)"} if "keys" in one else one for one in document["rows"]]
+    return {**document, "rows": rows}
 
 
 def _begin(disk: Disk, files: StoreFiles, wanted: int | None) -> int:

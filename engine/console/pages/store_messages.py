@@ -83,7 +83,7 @@ async def _trace(asked: Asked) -> dict[str, Any]:
         return {"lives": [], "asked": False}
     if not topic or not key:
         raise InvalidArgument("a topic and a key are required")
-    config = asked.config
+    config, redact = asked.config, not asked.session.may(ConsoleRight.BODIES)
 
     def look(disk: Disk, files: StoreFiles) -> dict[str, Any]:
         from engine.inspect.store.known_names import KnownNames
@@ -92,17 +92,17 @@ async def _trace(asked: Asked) -> dict[str, Any]:
             lives = lives_in(store, topic, key, MOST)
             if not lives:
                 KnownNames.of(disk, store.files).demand_topic(topic)
-        return {"lives": [life_json(one) for one in lives], "asked": True}
+        return {"lives": [life_json(one, redact=redact) for one in lives], "asked": True}
 
-    return await asked.look(("trace", topic, key), look, fresh_s=2.0)
+    return await asked.look(("trace", topic, key, redact), look, fresh_s=2.0)
 
 
-def life_json(life: Any) -> dict[str, Any]:
+def life_json(life: Any, *, redact: bool) -> dict[str, Any]:
     """A message's life (engine.client.lives) as a page has it: the lines of `rstore trace --json`, together."""
     return {
         "id": life.id,
         "topic": life.topic,
-        "keys": life.keys,
+        "keys": "" if redact else life.keys,
         "events": [one.to_json() for one in life.events],
         "groups": [one.to_json() for one in life.groups],
     }

@@ -85,8 +85,7 @@ class Session:
             raise NotAllowed(f"{self.name} lacks the right {right.value}", hint=_HINTS[right])
 
     def demand_topic(self, topic: str) -> None:
-        """Raises NotAllowed: messages of the topic are not for it."""
-        self.demand(ConsoleRight.BODIES)
+        """Raises NotAllowed: messages of the topic are not for it, with their bodies or without."""
         if self.topics is not None and not self.topics(topic):
             raise NotAllowed(f"{self.name} may not consume topic {topic}", hint="log in with an account that may (SUB)")
 

@@ -268,6 +268,45 @@ def test_chosen_dead_letters_are_given_again(shown: Shown, cli: Cli) -> None:
     assert browser.send("/change/dead-letters-resend", group="readers", ids="nosuch").status == 400
 
 
+def test_settings_offsets_and_cleaning_are_planned_and_done(shown: Shown) -> None:
+    browser = shown.browser
+    address = browser.json("/cluster")["rows"][0]["address"]
+    _, done = browser.change("broker-setting", broker=address, key="fileReservedTime", value="96")
+    assert done is not None
+    until(lambda: browser.json(f"/cluster/{address}")["settings"]["fileReservedTime"] == "96")
+    for what in ("log", "queues", "topics"):
+        plan, done = browser.change("clean", broker=address, what=what)
+        assert done is not None, plan.words
+    assert browser.send("/change/clean", broker=address, what="all").status == 400
+    _, done = browser.change("group-set", group="twin")
+    assert done is not None
+    _, done = browser.change("offset-clone", source="readers", group="twin", topic="orders")
+    assert done is not None
+    assert "Done" in done.words
+    mine = {one["queueId"]: one["consumerOffset"] for one in browser.json("/groups/twin")["progress"]["queues"]}
+    assert mine
+
+
+def test_redaction_leaves_what_is_no_body(shown: Shown) -> None:
+    with console(ConsoleOptions(name_servers=(shown.names,), redact=True)) as browser:
+        rows = browser.json("/messages?topic=orders")["rows"]
+        assert len(rows) > SENT
+        (life,) = browser.json("/trace?topic=orders&key=k7")["lives"]
+        for path in (
+            "/messages?topic=orders",
+            f"/messages/view?topic=orders&id={rows[0]['msgId']}",
+            "/messages?topic=orders&key=k7",
+            "/dead-letters/readers",
+        ):
+            answer = browser.get(path)
+            assert answer.status == 200, answer.words
+            assert '"n":' not in answer.words, path
+            assert '{"n' not in browser.get(path, Accept="application/json").text.replace("\\", "")
+        assert browser.get(f"/messages/body?topic=orders&id={rows[0]['msgId']}").status == 403
+        assert life["events"]
+        assert browser.get("/messages?key=k7").status == 400
+
+
 def test_streams_tell_what_moves(shown: Shown) -> None:
     import http.client
     import json

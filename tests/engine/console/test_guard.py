@@ -176,6 +176,8 @@ def test_redaction_hides_bodies_from_everybody(fixture_store: Store) -> None:
             assert "body" not in row
             assert "bodyBase64" not in row
             assert set(row["properties"].values()) <= {"(redacted)"}
+        records = browser.json("/store/log/records")["rows"]
+        assert {one["keys"] for one in records if "keys" in one} == {"(redacted)"}
         shown = browser.json(f"/store/log/bytes?at={at}")
         assert shown["pieces"] == []
         page = browser.get(f"/store/log/bytes?at={at}").words
