@@ -22,10 +22,13 @@ WORK_S = 600.0
 class DaemonError(RStoreError):
     """What went wrong in the daemon, as it tells it."""
 
-    def __init__(self, answer: dict[str, Any]) -> None:
-        super().__init__(answer["message"], path=answer["path"], offset=answer["offset"], hint=answer["hint"])
-        self.code = answer["code"]  # type: ignore[misc]
-        self.exit_code = answer["exit"]  # type: ignore[misc]
+    @classmethod
+    def of(cls, answer: dict[str, Any]) -> DaemonError:
+        """The error of an answer, with its code and its exit code."""
+        error = cls(answer["message"], path=answer["path"], offset=answer["offset"], hint=answer["hint"])
+        error.code = answer["code"]  # type: ignore[misc]
+        error.exit_code = answer["exit"]  # type: ignore[misc]
+        return error
 
 
 class DaemonConnection:
@@ -61,7 +64,7 @@ class DaemonConnection:
         finally:
             connection.close()
         if isinstance(value, dict) and "error" in value:
-            raise DaemonError(value["error"])
+            raise DaemonError.of(value["error"])
         return value
 
 

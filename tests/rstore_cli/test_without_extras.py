@@ -17,8 +17,11 @@ from tests.rstore_cli.conftest import Cli
 ROOT = Path(__file__).parents[2]
 Store = Callable[[str], Path]
 
-LEFT_OUT = {"numba", "uvloop", "aiohttp", "prometheus_client", "python-json-logger"}
-MODULES = ("numba", "llvmlite", "uvloop", "aiohttp", "prometheus_client", "pythonjsonlogger", "pyspark", "pyarrow")
+LEFT_OUT = {"numba", "uvloop", "aiohttp", "jinja2", "prometheus_client", "python-json-logger"}
+MODULES = (
+    *("numba", "llvmlite", "uvloop", "aiohttp", "jinja2", "prometheus_client", "pythonjsonlogger", "pyspark"),
+    "pyarrow",
+)
 
 RUN = """if True:
     import contextlib, io, json, sys
@@ -80,7 +83,14 @@ def test_a_store_is_filled_and_mended(tmp_path: Path) -> None:
 
 def test_what_wants_one_says_so_in_a_line(fixture_copy: Store) -> None:
     store = str(fixture_copy("clean-small"))
-    serve, spark = without(("--store", store, "serve", "--port", "0", "--no-names"), ("pipeline", "verify", store))
+    serve, spark, console, report = without(
+        ("--store", store, "serve", "--port", "0", "--no-names"),
+        ("pipeline", "verify", store),
+        ("--store", store, "console", "--port", "0"),
+        ("--store", store, "report", "--json"),
+    )
+    assert console == (5, "", "rstore: aiohttp is not installed (pip install aiohttp)\n")
+    assert report == (5, "", "rstore: jinja2 is not installed (pip install jinja2)\n")
     assert serve == (5, "", "rstore: aiohttp is not installed (pip install aiohttp)\n")
     assert spark[0] == 5
     assert "pip install --upgrade 'rstore[spark]'" in spark[2]
