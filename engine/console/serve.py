@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from engine.console.changes import accounts
 from engine.console.changes import cluster as cluster_changes
 from engine.console.changes import store as store_changes
 from engine.console.pages import (
@@ -61,7 +62,7 @@ def pages() -> tuple[Page, ...]:
 
 def changes() -> dict[str, ConsoleChange]:
     """All changes, by name."""
-    return {**cluster_changes.CHANGES, **store_changes.CHANGES}
+    return {**cluster_changes.CHANGES, **accounts.CHANGES, **store_changes.CHANGES}
 
 
 class RunningConsole:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from engine.client.admin.brokers import broker_lines
@@ -10,10 +11,14 @@ from engine.client.admin.rows import to_row
 from engine.console.pages.store_state import daemon_of
 from engine.console.web.sessions import ConsoleRight
 from engine.errors import NotFound
+from engine.format import names
+from engine.inspect.store.survey import read_checkpoint
 
 if TYPE_CHECKING:
+    from engine.config import StoreConfig
     from engine.console.web.asked import Asked
     from engine.console.web.streams import Look
+    from engine.files.disk import Disk
 
 _DAEMON_S, _CLUSTER_S, _LAG_S, _RUN_S = 1.0, 5.0, 5.0, 0.3
 
@@ -42,13 +47,26 @@ async def _daemon(asked: Asked) -> dict[str, Any]:
     if state is None:
         return {"error": "no daemon runs on the store"}
     topics = state.get("topics", {}).values()
+    point = await asked.read("checkpoint", _checkpoint, fresh_s=0.9)
+    behind = {name: (state["time"] - at) / 1000 for name, at in point.items() if at}
     return {
+        "checkpointBehind": behind,
         **{name: value for name, value in state.items() if name not in ("topics", "groups")},
         "put": sum(one["putMessages"] for one in topics),
         "got": sum(one["getMessages"] for one in topics),
         "putBytesPerSecond": sum(one["putBytesPerSecond"] for one in topics),
         "getBytesPerSecond": sum(one["getBytesPerSecond"] for one in topics),
         "time": state["time"],
+    }
+
+
+def _checkpoint(disk: Disk, config: StoreConfig) -> dict[str, int]:
+    """Store times (ms) of the newest message that is flushed in log, queues and index."""
+    point, _ = read_checkpoint(disk, os.path.join(config.store_path_root_dir, names.CHECKPOINT))
+    return {
+        "log": point.physic_msg_timestamp,
+        "queues": point.logics_msg_timestamp,
+        "index": point.index_msg_timestamp,
     }
 
 

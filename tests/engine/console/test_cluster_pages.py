@@ -155,6 +155,11 @@ def test_figures_are_those_of_the_commands(shown: Shown, cli: Cli) -> None:
     body = browser.get(f"/messages/body?topic=orders&id={by_key['msgId']}")
     assert body.body == b'{"n": 7}'
     assert body.headers["Content-Disposition"].startswith("attachment")
+    address = line["address"]
+    (status,) = cli("admin", "broker", "status", "--broker", address, *named).lines
+    assert browser.json(f"/cluster/{address}")["status"]["values"].keys() == status["values"].keys()
+    (settings,) = cli("admin", "broker", "config", "--broker", address, *named).lines
+    assert browser.json(f"/cluster/{address}")["settings"] == settings["values"]
     (life,) = browser.json("/trace?topic=orders&key=k7")["lives"]
     lines = cli("trace", "orders", "k7", *named).lines
     assert [{"id": life["id"], **one} for one in (*life["events"], *life["groups"])] == lines
@@ -360,6 +365,22 @@ def test_brokers_with_an_acl_judge_who_asks(tmp_path: Path) -> None:
             _, refused = reader.change("topic-set", topic="other", queues="2")
             assert refused is None or "Not all of it was done" in refused.words or refused.status == 409
             assert "other" not in [one["topic"] for one in admin.json("/topics")["rows"]]
+            (file,) = admin.json("/acl")["rows"]
+            assert file["file"] == str(acl)
+            new = {"account": "third-account", "secret": "12345678third", "default_topic": "SUB"}
+            plan, done = admin.change("acl-account", **new)
+            assert done is not None
+            assert "Done" in done.words
+            assert "12345678third" not in plan.text + done.text + admin.get("/operations").text
+            until(lambda: "third-account" in acl.read_text(encoding="utf-8"))
+            third = running.visitor()
+            until(lambda: third.post("/log-in", {"access": "third-account", "secret": "12345678third"}).status == 303)
+            _, done = admin.change("acl-delete", account="third-account")
+            assert done is not None
+            until(lambda: "third-account" not in acl.read_text(encoding="utf-8"))
+            _, done = admin.change("acl-white", addresses="10.0.0.1, 10.0.0.2")
+            assert done is not None
+            until(lambda: "10.0.0.2" in acl.read_text(encoding="utf-8"))
         own = ConsoleOptions(name_servers=(names,), write=True, acl=acl)
         with console(own) as browser:
             assert browser.get("/topics").status == 200  # the token asks with an admin of the file

@@ -52,6 +52,7 @@ def test_a_recovery_is_that_of_the_command_and_is_undone(fixture_copy: Store, tm
         }
         assert browser.json("/store/repair")["repairs"][0]["state"] == "done"
         saved = browser.json("/store/repair/" + browser.json("/store/repair")["repairs"][0]["id"])
+        assert saved == cli("--store", root, "salvage", "show", saved["id"], "--json").json
         assert saved["changes"]
         _, undone = browser.change("undo")
         assert undone is not None

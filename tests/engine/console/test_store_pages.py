@@ -79,6 +79,10 @@ def test_figures_are_those_of_the_commands(shown: tuple[Path, Browser], cli: Cli
     headers = cli(*words_of_it, "dump", "index", "--header")
     assert browser.json("/store/index")["files"] == headers.lines
     assert browser.json("/store/repair")["repairs"] == cli(*words_of_it, "undo", "--list").json["repairs"]
+    drills = cli("drill", "list", "--json").json["drills"]
+    assert browser.json("/store/drills")["drills"] == drills
+    assert browser.json("/store/config")["history"] == cli(*words_of_it, "config", "history").lines
+    assert browser.json("/store/config")["files"] == cli(*words_of_it, "dump", "config").lines
     topic = browser.json("/store/queues")["topics"][0]["topic"]
     queue = browser.json(f"/store/queues/{topic.replace('%', '%25')}")["queues"][0]["queueId"]
     units = browser.json(f"/store/queues/{topic.replace('%', '%25')}/{queue}")["rows"]
