@@ -264,6 +264,17 @@ def test_a_byte_is_marked_with_its_field(seen: Seen) -> None:
     assert seen.tab.locator("tr.on code").inner_text() == "queueId"
 
 
+def test_bytes_of_a_record_come_into_the_page(seen: Seen) -> None:
+    seen.problems.clear()
+    seen.open("/store/log/records")
+    seen.tab.click("#records tbody a >> nth=2")
+    seen.tab.wait_for_selector("#bytes .hexview")
+    assert seen.tab.url.endswith("/store/log/records")
+    seen.tab.hover("#bytes tr[data-field=topic]")
+    assert seen.tab.locator("#bytes .hex b.on").count() > 0
+    assert seen.problems == []
+
+
 # --- what a task takes -----------------------------------------------------------------------------------------------
 
 
