@@ -27,7 +27,7 @@ from tests.support.consoles import ConsoleThread, store_paths
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "build" / "console"
 SIZES = ((1440, 900), (390, 844))
@@ -40,7 +40,7 @@ SHOWN = {("store-log", 1440, "light"), ("store-repair", 1440, "light"), ("groups
 """Pictures of the documents: made anew with RSTORE_PICTURES=1."""
 WORST = {"serious", "critical"}
 MESSAGES = 12
-WAIT_MS = 10_000
+WAIT_MS = 90_000
 
 
 @dataclass(frozen=True, slots=True)
