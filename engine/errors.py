@@ -38,7 +38,7 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,17 @@ class RStoreError(Exception):
         if next_step is not None:
             hint = f"next: {next_step}" if hint is None else f"{hint}; next: {next_step}"
         self.hint = hint
+
+    def to_json(self) -> dict[str, Any]:
+        """One object: what CLI.md "Exit codes" has of an error."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "path": self.path,
+            "offset": self.offset,
+            "hint": self.hint,
+            "next": None if self.next is None else self.next.to_json(),
+        }
 
     def __str__(self) -> str:
         where = "" if self.path is None else f": {self.path}"

@@ -19,11 +19,17 @@ from engine.client.trace import TRACE_TOPIC, TraceRecord
 from engine.errors import PeerLost, RefusedByBroker
 from engine.format.delay import DelayLevels
 from engine.format.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from engine.format.shown import printable
 from engine.format.topic_rules import HALF_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from engine.client.client import ClusterClient
     from engine.format.message import StoredMessage
+
+_NAMED = 6
+"""Names of brokers in a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,22 @@ class ClusterLives:
     away: tuple[str, ...]
     others: tuple[str, ...]
     silent: tuple[str, ...]
+
+    def notes(self, topic: str) -> Iterator[str]:
+        """What the answer may lack, a sentence each. `topic`: that was asked for."""
+        if self.away:
+            yield f"not asked: {_some('broker', self.away)}: no master of it is registered"
+        if self.others:
+            yield f"not asked: {_some('broker', self.others)}: topic {printable(topic)} is not served there"
+        if self.silent:
+            silent = _some("broker", self.silent)
+            yield f"when delayed messages are due is not known: no messageDelayLevel from {silent}"
+
+
+def _some(noun: str, names: Sequence[str]) -> str:
+    shown = ", ".join(map(printable, names[:_NAMED]))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{noun if len(names) == 1 else noun + 's'} {shown}{more}"
 
 
 async def lives_of(client: ClusterClient, topic: str, key: str, most: int) -> ClusterLives:

@@ -1,6 +1,6 @@
-"""Which bytes of a structure are which field, with the value that they hold: bytes beside fields. No I/O.
+"""Which bytes of a record are which field, with the value that they hold: bytes beside fields. No I/O.
 
-Names are Apache's, as FORMAT.md has them. A structure that is cut off or damaged is mapped as far as its bytes go:
+Names are Apache's, as FORMAT.md has them. A record that is cut off or damaged is mapped as far as its bytes go:
 lengths are taken as they stand, and bounded by what is there.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.format import checkpoint, hosts, index_file, record, sysflag
+from engine.format import hosts, record, sysflag
 from engine.format.quantities import moment
-from engine.format.queue_unit import UNIT_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +40,7 @@ _SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class FieldPlace:
-    """A field: `start` and `length` in bytes from the structure's start, and its value in words."""
+    """A field: `start` and `length` in bytes from the record's start, and its value in words."""
 
     name: str
     start: int
@@ -149,42 +148,3 @@ def sysflag_words(flags: int) -> list[str]:
 def _text(raw: memoryview) -> str:
     text = bytes(raw).decode("utf-8", "backslashreplace")
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-def unit_places(data: memoryview) -> list[FieldPlace]:
-    """The fields of a queue unit."""
-    return list(_numbers(data, _UNIT_NAMES, [code for _, code in UNIT_FIELDS]))
-
-
-_UNIT_NAMES = ("physicalOffset", "size", "tagsCode")
-_ENTRY_NAMES = ("keyHash", "physicalOffset", "timeDiff", "previous")
-_HEADER_NAMES = ("beginTimestamp", "endTimestamp", "beginPhyOffset", "endPhyOffset", "hashSlotCount", "indexCount")
-_CHECKPOINT_NAMES = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp")
-assert len(_UNIT_NAMES) == len(UNIT_FIELDS)
-
-
-def index_header_places(data: memoryview) -> list[FieldPlace]:
-    """The fields of an index file's header."""
-    return list(_numbers(data, _HEADER_NAMES, (">i8",) * 4 + (">i4",) * 2))
-
-
-def index_entry_places(data: memoryview) -> list[FieldPlace]:
-    """The fields of an index entry."""
-    return list(_numbers(data, _ENTRY_NAMES, [code for _, code in index_file.ENTRY_FIELDS]))
-
-
-def checkpoint_places(data: memoryview) -> list[FieldPlace]:
-    """The fields of the checkpoint."""
-    return list(_numbers(data[: checkpoint.FIELDS_SIZE], _CHECKPOINT_NAMES, (">i8",) * 3))
-
-
-def _numbers(data: memoryview, names: tuple[str, ...], codes: list[str] | tuple[str, ...]) -> Iterator[FieldPlace]:
-    at = 0
-    for name, code in zip(names, codes, strict=True):
-        width = int(code[-1])
-        if at + width > len(data):
-            return
-        number = int.from_bytes(data[at : at + width], "big", signed=True)
-        words = f"{number} ({moment(number)})" if name.endswith("Timestamp") and number > 0 else str(number)
-        yield FieldPlace(name, at, width, words)
-        at += width

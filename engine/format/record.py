@@ -126,9 +126,12 @@ SHORT: Final = struct.Struct(">h")
 assert SHORT.size == PROPERTIES_LENGTH_SIZE == TOPIC_LENGTH_SIZE_V2
 
 
+_WIDE = {"born_host": sysflag.BORN_HOST_V6, "store_host": sysflag.STORE_HOST_V6}
+"""Fields that take V6_EXTRA bytes more where sysFlag has the bit."""
+
+
 def _whole_head(sys_flag: int) -> struct.Struct:
-    wide = {"born_host": sysflag.BORN_HOST_V6, "store_host": sysflag.STORE_HOST_V6}
-    codes = (f"{hosts.V6_SIZE}s" if sys_flag & wide.get(name, 0) else code for name, code in _FIELDS.items())
+    codes = (f"{hosts.V6_SIZE}s" if sys_flag & _WIDE.get(name, 0) else code for name, code in _FIELDS.items())
     return struct.Struct(">" + "".join(codes))
 
 
@@ -149,10 +152,9 @@ assert V4_HEAD.size == V4_HEAD_SIZE
 
 def head_places(sys_flag: int) -> list[tuple[str, int, int]]:
     """The fields of the fixed part of a record with such a sysFlag, in order: name, position and width in bytes."""
-    wide = {"born_host": sysflag.BORN_HOST_V6, "store_host": sysflag.STORE_HOST_V6}
     places, at = [], 0
     for name, code in _FIELDS.items():
-        width = hosts.V6_SIZE if sys_flag & wide.get(name, 0) else _size(code)
+        width = hosts.V6_SIZE if sys_flag & _WIDE.get(name, 0) else _size(code)
         places.append((name, at, width))
         at += width
     return places

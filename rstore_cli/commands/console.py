@@ -57,6 +57,7 @@ def console(
     from engine.console.beside import FOLLOWS_STDIN, NICE
     from engine.console.options import ConsoleOptions
     from engine.console.serve import serve
+    from engine.files.cache import state_directory
     from engine.format.hosts import is_loopback
     from rstore_cli.cluster import client_config
 
@@ -77,7 +78,7 @@ def console(
         acl=None if acl is None else acl.absolute(),
         account=None if cluster is None else cluster.account,
         tls=None if cluster is None else cluster.tls,
-        operations=operations_log.absolute() if operations_log is not None else default_operations_log(),
+        operations=operations_log.absolute() if operations_log is not None else state_directory() / "operations.jsonl",
         conf=settings.config,
     )
 
@@ -102,9 +103,3 @@ def console(
     if is_beside:
         os.nice(NICE)
     serve(options, tell_log_in, ready, follows_stdin=is_beside)
-
-
-def default_operations_log() -> Path:
-    """In the user's state directory (XDG)."""
-    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(home) / "rstore" / "operations.jsonl"

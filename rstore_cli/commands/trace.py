@@ -13,16 +13,12 @@ from rstore_cli.cluster import NameServers, Namespace, TlsCa, client_config, is_
 from rstore_cli.render import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from engine.client.client import ClientConfig
     from engine.client.cluster_lives import ClusterLives
     from engine.client.lives import GroupPlace, LifeEvent, MessageLife
     from rstore_cli.render import Output
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
-_NAMED = 6
-"""Names of brokers in a note."""
 
 
 @app.command()
@@ -45,7 +41,7 @@ def trace(
     if is_of_cluster(context):
         told = asyncio.run(_of_cluster(client_config(namesrv, namespace, tls_ca), topic, key, most))
         lives = told.lives
-        for note in _not_asked(told, topic):
+        for note in told.notes(topic):
             output.note(f"note: {note}")
     else:
         config = settings.load()
@@ -64,22 +60,6 @@ def trace(
     if not lives:
         output.note(f"no message of {printable(topic)} has the key or id {printable(key)}")
         raise typer.Exit(FOUND)
-
-
-def _not_asked(told: ClusterLives, topic: str) -> Iterator[str]:
-    """What the answer may lack."""
-    if told.away:
-        yield f"not asked: {_some('broker', told.away)}: no master of it is registered"
-    if told.others:
-        yield f"not asked: {_some('broker', told.others)}: topic {printable(topic)} is not served there"
-    if told.silent:
-        yield f"when delayed messages are due is not known: no messageDelayLevel from {_some('broker', told.silent)}"
-
-
-def _some(noun: str, names: Sequence[str]) -> str:
-    shown = ", ".join(map(printable, names[:_NAMED]))
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{noun if len(names) == 1 else noun + 's'} {shown}{more}"
 
 
 async def _of_cluster(config: ClientConfig, topic: str, key: str, most: int) -> ClusterLives:

@@ -72,6 +72,12 @@ class Seen:
                 return
         raise AssertionError(f"the keyboard does not reach {words}")
 
+    def choose(self, words: str, url: str) -> None:
+        """By the keyboard, and wait for the page that it leads to."""
+        self.reach(words)
+        self.press("Enter")
+        self.tab.wait_for_url(url)
+
     @property
     def words(self) -> str:
         return re.sub(r"\s+", " ", self.tab.inner_text("main"))
@@ -178,18 +184,14 @@ def test_the_keyboard_finds_a_message_by_key(seen: Seen) -> None:
     key = seen.console.browser().json("/messages?topic=T")["rows"][0]["properties"].get("KEYS")
     unique = seen.console.browser().json("/messages?topic=T")["rows"][0]["properties"]["UNIQ_KEY"]
     seen.open("/cluster")
-    seen.reach("Messages")
-    seen.press("Enter")
-    seen.tab.wait_for_url("**/messages")
+    seen.choose("Messages", "**/messages")
     seen.press("/")
     seen.tab.keyboard.type("T")
     seen.press("Tab")
     seen.tab.keyboard.type(key or unique)
     seen.press("Enter")
     seen.tab.wait_for_selector("#messages")
-    seen.reach(unique)
-    seen.press("Enter")
-    seen.tab.wait_for_url("**/messages/view*")
+    seen.choose(unique, "**/messages/view*")
     assert unique in seen.words
 
 
@@ -202,9 +204,7 @@ def test_the_keyboard_resets_a_group(seen: Seen) -> None:
     seen.press("Enter")
     seen.tab.wait_for_url("**/change/offset-reset")
     assert "Nothing has been changed yet" in seen.words
-    seen.reach("Carry out this plan")
-    seen.press("Enter")
-    seen.tab.wait_for_url("**/apply")
+    seen.choose("Carry out this plan", "**/apply")
     assert "Done" in seen.words
     row = seen.console.browser().json("/operations")["rows"][0]
     assert (row["state"], row["who"]) == ("done", "token")
@@ -231,21 +231,13 @@ def test_the_keyboard_reads_why_recovery_refuses_and_undoes_a_repair(seen: Seen)
     seen.reach("Plan it with bridges over damage")
     seen.press("Enter")
     seen.tab.wait_for_selector("text=Show the whole plan")
-    seen.reach("Show the whole plan")
-    seen.press("Enter")
-    seen.tab.wait_for_url("**/change/recover")
-    seen.reach("Carry out this plan")
-    seen.press("Enter")
-    seen.tab.wait_for_url("**/apply")
+    seen.choose("Show the whole plan", "**/change/recover")
+    seen.choose("Carry out this plan", "**/apply")
     assert "Done" in seen.words
     assert file.read_bytes() != damaged
     seen.open("/store/repair")
-    seen.reach("Undo the last repair")
-    seen.press("Enter")
-    seen.tab.wait_for_url("**/change/undo")
-    seen.reach("Carry out this plan")
-    seen.press("Enter")
-    seen.tab.wait_for_url("**/apply")
+    seen.choose("Undo the last repair", "**/change/undo")
+    seen.choose("Carry out this plan", "**/apply")
     assert "Done" in seen.words
     assert file.read_bytes() == damaged
     file.write_bytes(before)

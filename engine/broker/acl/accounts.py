@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from engine.broker.acl.addresses import NOBODY, AddressPattern, BadPattern
 from engine.broker.acl.addresses import parse as parse_pattern
-from engine.broker.acl.perms import Perm
+from engine.broker.acl.perms import Perm, retry_topic
 from engine.broker.tables.config_file import DataVersion
-from engine.broker.tables.topics import RETRY
+from engine.broker.tables.topics import DLQ, RETRY
 from engine.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -45,6 +45,17 @@ class Account:
     default_topic: Perm = Perm.DENY
     default_group: Perm = Perm.DENY
     rights: Mapping[str, Perm] = field(default_factory=dict)
+
+    def may(self, name: str, needed: Perm, *, strict: bool) -> bool:
+        """Whether it has a right on a topic, or on a group by its retry topic. `strict`: dead letters are their
+        group's. Source: PlainPermissionManager#checkPerm."""
+        default = self.default_group if name.startswith(RETRY) else self.default_topic
+        owned = self.rights.get(name, default)
+        if owned & Perm.DENY or not owned & needed:
+            return False
+        if strict and name.startswith(DLQ) and name not in self.rights and not self.admin:
+            return self.may(retry_topic(name.removeprefix(DLQ)), Perm.SUB, strict=strict)
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker.acl.accounts import Account
-from engine.broker.acl.perms import Perm, retry_topic
+from engine.broker.acl.perms import Perm
 from engine.broker.acl.rights import ADMIN, ANY_ACCOUNT, BadRequest, Right
 from engine.broker.acl.strict import TopicOf, UnknownMessage, no_messages
 from engine.broker.requests.answers import Answer
 from engine.broker.requests.json_body import NotRead, with_read
 from engine.broker.requests.table import RIGHTS, demand_rights
-from engine.broker.tables.topics import DLQ, RETRY
+from engine.broker.tables.topics import RETRY
 from engine.wire.codes import ResponseCode
 from engine.wire.signing import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, signature
 
@@ -144,7 +144,7 @@ class Guard:
         if account.admin and not account.rights:
             return
         for name, needed in needs.items():
-            if not (name == TRACE_TOPIC and needed == Perm.PUB) and not self._may(account, name, needed):
+            if not (name == TRACE_TOPIC and needed == Perm.PUB) and not account.may(name, needed, strict=self._strict):
                 raise Denied(_no_right_on(name))
         if self._strict and not account.admin:
             self._demand(account, request, right)
@@ -157,19 +157,10 @@ class Guard:
             except UnknownMessage:
                 raise Denied("No message begins at this offset") from None
             for name in names:
-                if not self._may(account, name, demand.perm):
+                if not account.may(name, demand.perm, strict=self._strict):
                     raise Denied(
                         "No default permission for the message's topic" if demand.hidden else _no_right_on(name)
                     )
-
-    def _may(self, account: Account, name: str, needed: Perm) -> bool:
-        default = account.default_group if name.startswith(RETRY) else account.default_topic
-        owned = account.rights.get(name, default)
-        if owned & Perm.DENY or not owned & needed:
-            return False
-        if self._strict and name.startswith(DLQ) and name not in account.rights and not account.admin:
-            return self._may(account, retry_topic(name.removeprefix(DLQ)), Perm.SUB)  # dead letters are their group's
-        return True
 
     def _tell(self, connection: Connection, request: RemotingCommand, why: str) -> None:
         """Log a denial, once for an address and a reason: clients try again all the time."""

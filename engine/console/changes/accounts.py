@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.client.admin.accounts import AccountWanted, plan_account, plan_delete_account, plan_white_addresses
+from engine.console.changes.change import by_name
 from engine.console.changes.cluster import ClusterChange
 
 if TYPE_CHECKING:
@@ -43,11 +44,8 @@ def _to_acl(_: Asked) -> str:
     return "/acl"
 
 
-CHANGES: dict[str, ClusterChange] = {
-    one.name: one
-    for one in (
-        ClusterChange("acl-account", _account, _to_acl),
-        ClusterChange("acl-delete", _delete, _to_acl),
-        ClusterChange("acl-white", _white, _to_acl),
-    )
-}
+CHANGES = by_name(
+    ClusterChange("acl-account", _account, _to_acl),
+    ClusterChange("acl-delete", _delete, _to_acl),
+    ClusterChange("acl-white", _white, _to_acl),
+)

@@ -18,3 +18,8 @@ class ConsoleChange(Protocol):
 
     async def plan(self, asked: Asked) -> ShownPlan:
         """Plan it; changes nothing. Raises RStoreError."""
+
+
+def by_name(*changes: ConsoleChange) -> dict[str, ConsoleChange]:
+    """Changes by their names."""
+    return {one.name: one for one in changes}

@@ -20,6 +20,7 @@ from engine.client.clock import now_ms
 from engine.client.messages import OutgoingMessage
 from engine.client.queues import MessageQueue
 from engine.client.sending import SendRules, request_of
+from engine.console.changes.change import by_name
 from engine.console.changes.plans import ShownPlan
 from engine.errors import InvalidArgument
 from engine.format.message_json import inflate
@@ -184,19 +185,16 @@ def _to_groups(_: Asked) -> str:
     return "/groups"
 
 
-CHANGES: dict[str, ClusterChange] = {
-    one.name: one
-    for one in (
-        ClusterChange("topic-set", _topic_set, _to_topics),
-        ClusterChange("topic-perm", _topic_perm, _to_topics),
-        ClusterChange("topic-delete", _topic_delete, _to_topics),
-        ClusterChange("group-set", _group_set, _to_groups),
-        ClusterChange("group-delete", _group_delete, _to_groups),
-        ClusterChange("offset-reset", _offset_reset, _to_groups),
-        ClusterChange("offset-clone", _offset_clone, _to_groups),
-        ClusterChange("dead-letters-resend", _letters_resend, lambda _: "/dead-letters"),
-        ClusterChange("message-resend", _message_resend, lambda _: "/messages"),
-        ClusterChange("broker-setting", _broker_setting, lambda _: "/cluster"),
-        ClusterChange("clean", _clean, lambda _: "/cluster"),
-    )
-}
+CHANGES = by_name(
+    ClusterChange("topic-set", _topic_set, _to_topics),
+    ClusterChange("topic-perm", _topic_perm, _to_topics),
+    ClusterChange("topic-delete", _topic_delete, _to_topics),
+    ClusterChange("group-set", _group_set, _to_groups),
+    ClusterChange("group-delete", _group_delete, _to_groups),
+    ClusterChange("offset-reset", _offset_reset, _to_groups),
+    ClusterChange("offset-clone", _offset_clone, _to_groups),
+    ClusterChange("dead-letters-resend", _letters_resend, lambda _: "/dead-letters"),
+    ClusterChange("message-resend", _message_resend, lambda _: "/messages"),
+    ClusterChange("broker-setting", _broker_setting, lambda _: "/cluster"),
+    ClusterChange("clean", _clean, lambda _: "/cluster"),
+)

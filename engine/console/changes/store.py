@@ -10,12 +10,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.console.changes.change import by_name
 from engine.console.changes.plans import ShownPlan
 from engine.console.web.sessions import ConsoleRight
 from engine.errors import RStoreError
 from engine.format.quantities import counted
 from engine.format.shown import size
-from engine.repair.change import Change, ChangeRun, Deferring, Ending, Tick, carry_out, preview
+from engine.repair.change import Change, ChangeRun, Consent, Ending, Tick, carry_out, preview
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
 
 Json = dict[str, Any]
-_NOT_PART = ("done", "salvage", "next", "seconds", "secondsEstimate", "diskUsedRatio")
+_NOT_PART = ("done", "salvage", "next", "seconds", "secondsEstimate", "diskUsedRatio", "refusal", "notes")
 """Fields of a plan that are no part of what it does."""
 _LISTED = 100
 
 
-class PlanCaller:
+class PlanCaller(Consent):
     """Hears what a plan is, and agrees to it if it is the one that was shown (engine.repair.change.Caller).
 
     Attributes:
@@ -68,13 +69,6 @@ class PlanCaller:
         self.plan = self._as_json(plan)
         return self._shown is not None and essence(self.plan) == essence(self._shown)
 
-    def interruptible(self, text: str) -> None:
-        """See Caller."""
-
-    def deferring(self) -> AbstractContextManager[Deferring]:
-        """See Caller."""
-        return nullcontext(nullcontext)
-
 
 def essence(plan: Json) -> Json:
     """What a plan does, without what may differ between two plans of the same."""
@@ -95,20 +89,8 @@ def preview_json(
     except RStoreError as refusal:
         if caller.plan is None:
             raise
-        return {**caller.plan, "refusal": refusal_json(refusal), "notes": caller.notes}
+        return {**caller.plan, "refusal": refusal.to_json(), "notes": caller.notes}
     return {**as_json(outcome.plan), "refusal": None, "notes": caller.notes, "changed": outcome.changes}
-
-
-def refusal_json(error: RStoreError) -> Json:
-    """A refusal as pages have it."""
-    return {
-        "code": error.code,
-        "message": str(error.message),
-        "path": error.path,
-        "offset": error.offset,
-        "hint": error.hint,
-        "next": None if error.next is None else error.next.to_json(),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +133,7 @@ class StoreChange:
         )
 
     def _carry_out(self, change: Change[Any], shown: Json, disk: Disk, config: StoreConfig) -> Json:
-        without = {name: value for name, value in shown.items() if name not in ("refusal", "notes")}
-        caller = PlanCaller(self.as_json, {**without})
+        caller = PlanCaller(self.as_json, shown)
         outcome = carry_out(change, disk, config, caller)
         following = None if outcome.next is None else outcome.next.to_json()
         if outcome.ending is Ending.DECLINED:
@@ -248,12 +229,9 @@ def plan_json(plan: Any) -> Json:
     return document
 
 
-CHANGES: dict[str, StoreChange] = {
-    one.name: one
-    for one in (
-        StoreChange("recover", recover_change, plan_json),
-        StoreChange("undo", _undo, lambda plan: plan.to_json(done=False)),
-        StoreChange("reindex", _reindex, plan_json),
-        StoreChange("rebuild-config", _rebuild_config, lambda plan: plan.to_json(None)),
-    )
-}
+CHANGES = by_name(
+    StoreChange("recover", recover_change, plan_json),
+    StoreChange("undo", _undo, lambda plan: plan.to_json(done=False)),
+    StoreChange("reindex", _reindex, plan_json),
+    StoreChange("rebuild-config", _rebuild_config, lambda plan: plan.to_json(None)),
+)

@@ -80,7 +80,8 @@ async def _dead_letters(asked: Asked) -> dict[str, Any]:
     group = asked.needed("group")
     asked.session.demand_topic(DLQ_PREFIX + group)
     letters = await since(asked, DLQ_PREFIX + group, asked.time("since"), None)
-    return {"group": group, "rows": await message_rows(letters, asked), "most": MOST}
+    rows, _ = await message_rows(letters, asked)
+    return {"group": group, "rows": rows, "most": MOST}
 
 
 PAGES = (

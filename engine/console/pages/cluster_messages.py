@@ -14,11 +14,12 @@ from engine.client.admin.messages import message_at, message_by_id, messages_by_
 from engine.client.admin.rows import to_row
 from engine.client.cluster_lives import lives_of
 from engine.client.topic_reader import ReadFrom, TopicReader
+from engine.console.pages.message_rows import LARGEST, bounded_rows, message_row
 from engine.console.pages.store_messages import life_json
 from engine.console.web.page import Page, Part
 from engine.console.web.sessions import ConsoleRight
 from engine.errors import InvalidArgument
-from engine.format.message_json import inflate, to_json
+from engine.format.message_json import inflate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,18 +29,7 @@ if TYPE_CHECKING:
 
 MOST, MOST_BY_KEY = 64, 32
 """Messages on a page; those with a key come whole from each broker."""
-LARGEST = 8 << 20
-"""Bytes of messages on a page."""
 HEX_BYTES = 2048
-
-
-def message_row(message: StoredMessage, asked: Asked) -> dict[str, Any]:
-    """A message as `--json` prints it, with as much as the session may see."""
-    redact = not asked.session.may(ConsoleRight.BODIES)
-    row = to_json(message, redact=redact, decompress=True)
-    if redact:
-        row["properties"] = dict.fromkeys(row["properties"], "(redacted)")
-    return {**row, "crcOk": message.crc_ok}
 
 
 async def _search(asked: Asked) -> dict[str, Any]:
@@ -65,25 +55,13 @@ async def _search(asked: Asked) -> dict[str, Any]:
         messages = [await message_at(await asked.client(), place, asked.number("offset", 0))]
     else:
         messages = await since(asked, topic, time, asked.number("queue", 0) if queue else None)
-    rows = await message_rows(messages[:MOST], asked)
-    return {"rows": rows, "asked": True, "more": len(rows) < len(messages) or len(rows) == MOST}
+    rows, more = await message_rows(messages[:MOST], asked)
+    return {"rows": rows, "asked": True, "more": more or len(rows) == MOST}
 
 
-async def message_rows(messages: Sequence[StoredMessage], asked: Asked) -> list[dict[str, Any]]:
-    """Rows of messages, as many as a page holds with their bodies decompressed; made beside the loop."""
-
-    def make() -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        size = 0
-        for message in messages:
-            row = message_row(message, asked)
-            size += message.total_size + len(row.get("body", "")) + len(row.get("bodyBase64", ""))
-            if size > LARGEST and rows:
-                break
-            rows.append(row)
-        return rows
-
-    return await asyncio.to_thread(make)
+async def message_rows(messages: Sequence[StoredMessage], asked: Asked) -> tuple[list[dict[str, Any]], bool]:
+    """As bounded_rows, beside the loop: bodies are decompressed."""
+    return await asyncio.to_thread(bounded_rows, messages, redact=not asked.session.may(ConsoleRight.BODIES))
 
 
 async def since(asked: Asked, topic: str, time: int | None, queue: int | None) -> list[StoredMessage]:
@@ -120,11 +98,11 @@ async def _message(asked: Asked) -> dict[str, Any]:
     message = await _named(asked)
     traces = await traces_of(await asked.admin(), message)
     if not asked.session.may(ConsoleRight.BODIES):
-        return {**message_row(message, asked), "groups": to_row(traces), "pretty": None, "hex": []}
+        return {**message_row(message, redact=True), "groups": to_row(traces), "pretty": None, "hex": []}
     plain = await asyncio.to_thread(inflate, message)
     body = message.body if plain is None else plain
     return {
-        **await asyncio.to_thread(message_row, message, asked),
+        **await asyncio.to_thread(message_row, message, redact=False),
         "groups": to_row(traces),
         "pretty": _pretty(body),
         "hex": [
@@ -164,10 +142,12 @@ async def _trace(asked: Asked) -> dict[str, Any]:
         raise InvalidArgument("a topic and a key are required")
     asked.session.demand_topic(topic)
     told = await lives_of(await asked.client(), topic, key, 16)
-    notes = [f"not asked: broker {name}: no master of it is registered" for name in told.away]
-    notes += [f"not asked: broker {name}: topic {topic} is not served there" for name in told.others]
     redact = not asked.session.may(ConsoleRight.BODIES)
-    return {"lives": [life_json(one, redact=redact) for one in told.lives], "notes": notes, "asked": True}
+    return {
+        "lives": [life_json(one, redact=redact) for one in told.lives],
+        "notes": list(told.notes(topic)),
+        "asked": True,
+    }
 
 
 _BODIES = ConsoleRight.BODIES

@@ -16,7 +16,6 @@ from engine.format.field_map import record_places
 from engine.inspect.dump.dump import MESSAGE, dump_log
 from engine.inspect.status.log_map import log_map
 from engine.inspect.store.known import known_places
-from engine.log.scan import Gap, Scanner
 from engine.log.source import ClosedLog
 
 if TYPE_CHECKING:
@@ -75,8 +74,10 @@ async def _records(asked: Asked) -> dict[str, Any]:
 
     def look(disk: Disk, files: StoreFiles) -> dict[str, Any]:
         bridged = known_places(disk, files.root).bridged
-        first = _begin(disk, files, start)
-        rows = [_row(one, bridged) for one in islice(dump_log(disk, files, start=first, end=first + FURTHEST), ROWS)]
+        first = max(start or 0, files.log[0].offset) if files.log else start or 0
+        log = dump_log(disk, files, start=first, end=first + FURTHEST, back=BACK)
+        rows = [_row(one, bridged) for one in islice(log, ROWS)]
+        first = rows[0]["physicalOffset"] if rows else first
         end = rows[-1]["physicalOffset"] + rows[-1]["length"] if rows else first
         return {
             "from": first,
@@ -92,29 +93,6 @@ async def _records(asked: Asked) -> dict[str, Any]:
         return document
     rows = [{**one, "keys": "(redacted)"} if "keys" in one else one for one in document["rows"]]
     return {**document, "rows": rows}
-
-
-def _begin(disk: Disk, files: StoreFiles, wanted: int | None) -> int:
-    """Where a record, or damage, begins at or after an offset: told by the records of the BACK bytes before it.
-
-    The chain from the segment's start would tell for certain, and take its reading.
-    """
-    if not files.log:
-        return 0
-    if wanted is None or wanted < files.log[0].offset:
-        return files.log[0].offset
-    with ClosedLog(disk, files.log) as log:
-        segment = log.segment_at(wanted)
-        scanner = Scanner(log, check_crc=False, max_message_size=files.config.max_message_size)
-        if segment is None or segment.offset == wanted or scanner.sound_size(wanted):
-            return wanted
-        at = scanner.find_sound(max(segment.offset, wanted - BACK), wanted)
-        if at is None:
-            return wanted
-        for event in scanner.scan(at, wanted, resume=True):
-            if not isinstance(event, Gap):
-                at = event.end
-    return max(at, wanted)
 
 
 def _row(row: LogRow, bridged: Any) -> dict[str, Any]:

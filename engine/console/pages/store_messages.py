@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from engine.console.pages.message_rows import LARGEST, bounded_rows
 from engine.console.web.page import Page, Part
 from engine.console.web.sessions import ConsoleRight
 from engine.errors import FormatError, InvalidArgument
 from engine.format.message import decode
-from engine.format.message_json import to_json
 from engine.log.message_reader import END_OF_TIME
 from engine.read_queue import QueueReading, QueueRequest
 from engine.read_store import ReadStore
 from engine.store_lives import lives_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from engine.console.web.asked import Asked
     from engine.files.disk import Disk
     from engine.format.message import StoredMessage
     from engine.inspect.store.survey import StoreFiles
 
 MOST = 32
-LARGEST = 8 << 20
-"""Bytes of messages on a page."""
 
 
 async def _search(asked: Asked) -> dict[str, Any]:
@@ -39,41 +39,35 @@ async def _search(asked: Asked) -> dict[str, Any]:
     def look(_: Disk, files: StoreFiles) -> dict[str, Any]:
         notes: list[str] = []
         with ReadStore(config, files=files) as store:
+            reading = None
+            messages: Iterable[StoredMessage]
             if one_id:
-                messages = list(store.find_message(one_id, topic or None))
+                messages = store.find_message(one_id, topic or None)
             elif place is not None:
                 messages = [store.message_at(place)]
             elif key:
-                matches = store.query(topic, key, MOST, 0, END_OF_TIME)
-                messages = [decode(record) for record in matches.messages]
+                messages = map(decode, store.query(topic, key, MOST, 0, END_OF_TIME).messages)
             else:
                 request = QueueRequest(topic, queue, MOST, None if offset < 0 else offset, None, time)
                 reading = QueueReading(store, request)
-                messages = []
-                for one in reading:
-                    if isinstance(one, FormatError):
-                        notes.append(f"a message of {reading.queue} can't be read: {one.message}")
-                    else:
-                        messages.append(one)
-                notes += [*reading.before, *reading.after]
-        rows: list[dict[str, Any]] = []
-        held = 0
-        for message in messages:
-            held += message.total_size
-            if held > LARGEST and rows:
-                notes.append(f"the others are left out: more than {LARGEST >> 20} MiB")
-                break
-            rows.append(_row(message, redact=redact))
+                messages = _sound(reading, notes)
+            rows, more = bounded_rows(messages, redact=redact)
+        if reading is not None:
+            notes += [*reading.before, *reading.after]
+        if more:
+            notes.append(f"the others are left out: more than {LARGEST >> 20} MiB")
         return {"rows": rows, "notes": notes, "asked": True}
 
     return await asked.look(("messages", topic, key, one_id, queue, offset, time, place, redact), look, fresh_s=2.0)
 
 
-def _row(message: StoredMessage, *, redact: bool) -> dict[str, Any]:
-    row = to_json(message, redact=redact, decompress=True)
-    if redact:
-        row["properties"] = dict.fromkeys(row["properties"], "(redacted)")
-    return {**row, "crcOk": message.crc_ok}
+def _sound(reading: QueueReading, notes: list[str]) -> Iterator[StoredMessage]:
+    """The messages of a reading; `notes` tells of those that are none."""
+    for one in reading:
+        if isinstance(one, FormatError):
+            notes.append(f"a message of {reading.queue} can't be read: {one.message}")
+        else:
+            yield one
 
 
 async def _trace(asked: Asked) -> dict[str, Any]:

@@ -105,8 +105,8 @@ async def _index(asked: Asked) -> dict[str, Any]:
         headers = [one.to_json() for one in dump_index_headers(disk, files)]
         entries: list[dict[str, Any]] = []
         if name is not None:
-            rows = (one for one in dump_index(disk, files, file=name) if isinstance(one, dict))
-            entries = list(islice(rows, number - 1, number - 1 + ON_A_PAGE))
+            rows = (one for one in dump_index(disk, files, file=name, first=number) if isinstance(one, dict))
+            entries = list(islice(rows, ON_A_PAGE))
         return {"files": headers, "file": name, "entries": entries, "from": number, "more": len(entries) == ON_A_PAGE}
 
     return await asked.look(("index", name, number), look, fresh_s=FRESH_S, stale_s=STALE_S)

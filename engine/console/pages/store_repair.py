@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.console.changes.store import plan_json, preview_json, recover_change
@@ -38,7 +39,7 @@ def run_of(asked: Asked, name: str) -> Work:
     }
     if name.startswith("recover") and name in RUN_NAMES:
         how = name.partition("--")[2]
-        change = recover_change(type(asked)(asked.console, asked.session, {"how": how}))
+        change = recover_change(replace(asked, fields={"how": how}))
         return lambda tick: preview_json(change, plan_json, disk, config, tick)
     if name == "drill":
         asked.session.demand(ConsoleRight.CHANGE)
@@ -68,7 +69,7 @@ def _drill(name: str, tick: Tick) -> dict[str, Any]:
     from engine.drill.apart import run_drills
 
     del tick
-    return run_drills([library.find(name) if name in library.names() else library.shipped(name)]).to_json()
+    return run_drills([library.shipped(name)]).to_json()
 
 
 async def _checks(asked: Asked) -> dict[str, Any]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from multidict import MultiMapping
 
     from engine.console.changes.change import ConsoleChange
+    from engine.console.changes.plans import ShownPlan
     from engine.console.web.context import Console
     from engine.console.web.page import Page
     from engine.console.web.runs import Work
@@ -136,16 +137,7 @@ class ConsoleApp:
 
     def _failed(self, request: web.Request, error: RStoreError) -> web.StreamResponse:
         status = status_of(error)
-        following = error.next
-        document = {
-            "code": error.code,
-            "message": error.message,
-            "path": error.path,
-            "offset": error.offset,
-            "hint": error.hint,
-            "next": None if following is None else following.to_json(),
-            "exit": error.exit_code,
-        }
+        document = {**error.to_json(), "exit": error.exit_code}
         if _wants_json(request):
             return web.Response(body=orjson.dumps({"error": document}), status=status, content_type="application/json")
         if isinstance(error, WrongHost):  # whoever asks so is told nothing of what is here
@@ -167,13 +159,8 @@ class ConsoleApp:
         path = self._files.get(request.match_info["path"])
         if path is None or path.suffix not in _KINDS:
             raise web.HTTPNotFound
-        body = await asyncio.to_thread(path.read_bytes)
-        return web.Response(
-            body=body,
-            content_type=_KINDS[path.suffix],
-            charset="utf-8",
-            headers={"Cache-Control": "no-cache", "ETag": f'"{len(body)}"'},
-        )
+        kind = f"{_KINDS[path.suffix]}; charset=utf-8"
+        return web.FileResponse(path, headers={"Cache-Control": "no-cache", "Content-Type": kind})
 
     # --- who --------------------------------------------------------------------------------------------------------
 
@@ -268,26 +255,30 @@ class ConsoleApp:
         form = _texts(await request.post())
         demand_own_form(request, session, form.get("csrf", ""))
         session.demand(ConsoleRight.CHANGE)
-        console = self._console
-        plan = console.plans.take(session.key, form.get("number", ""))
-        log = console.operations
-        noted = await asyncio.to_thread(log.begin, session.name, plan.what, plan.plan)
-        work = asyncio.get_running_loop().create_task(plan.apply(Asked(console, session, form)))
+        plan = self._console.plans.take(session.key, form.get("number", ""))
+        work = asyncio.get_running_loop().create_task(self._carry_out(plan, Asked(self._console, session, form)))
         try:
-            outcome = await asyncio.shield(work)  # who asked may leave: what has begun is ended
-        except asyncio.CancelledError:
-            outcome = await work
-            await asyncio.to_thread(log.end, noted, done=bool(outcome["done"]), outcome=str(outcome["outcome"]))
+            outcome = await asyncio.shield(work)
+        except asyncio.CancelledError:  # who asked may leave: what has begun is ended
+            await work
             raise
-        except BaseException as error:
-            await asyncio.to_thread(log.end, noted, done=False, outcome=str(getattr(error, "message", repr(error))))
-            raise
-        finally:
-            console.changed()
-        await asyncio.to_thread(log.end, noted, done=bool(outcome["done"]), outcome=str(outcome["outcome"]))
         if _wants_json(request):
             return web.Response(body=orjson.dumps(outcome), content_type="application/json")
         return self._page(request, "done.html", session, doc=outcome, plan=plan)
+
+    async def _carry_out(self, plan: ShownPlan, asked: Asked) -> dict[str, Any]:
+        """Carry a plan out, noted before and after. Raises as its `apply`; StorageError: it can't be noted."""
+        log = self._console.operations
+        number = await asyncio.to_thread(log.begin, asked.session.name, plan.what, plan.plan)
+        try:
+            outcome = await plan.apply(asked)
+        except BaseException as error:
+            await asyncio.to_thread(log.end, number, done=False, outcome=str(getattr(error, "message", repr(error))))
+            raise
+        finally:
+            self._console.changed()
+        await asyncio.to_thread(log.end, number, done=bool(outcome["done"]), outcome=str(outcome["outcome"]))
+        return outcome
 
     # --- streams ----------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,8 @@ import hmac
 import logging
 import os
 import time
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.broker.acl.files import AclFiles
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine.broker.acl.accounts import Account
+    from engine.console.web.clusters import Connected
     from engine.console.web.context import Console
     from engine.console.web.sessions import Session
 
@@ -77,7 +80,7 @@ async def log_in_account(console: Console, access: str, secret: str) -> Session:
         if account is None or not hmac.compare_digest(account.secret_key, secret.encode()):
             raise console.sessions.failed(wrong)
         rights = _rights(console, admin=account.admin)
-        return console.sessions.open(access, rights, given, None if account.admin else _topics(account))
+        return console.sessions.open(access, rights, given, None if account.admin else partial(_may_consume, account))
     if not console.options.name_servers or not await _is_known(console, given):
         raise console.sessions.failed(wrong)
     return console.sessions.open(access, _rights(console, admin=False) | _changes(console), given)
@@ -97,39 +100,31 @@ def _accounts(path: Path) -> Mapping[str, Account]:
     return files.table.accounts
 
 
-class _topics:  # noqa: N801 - a function that can be compared
-    """Whether an account may consume a topic."""
-
-    def __init__(self, account: Account) -> None:
-        self._account = account
-
-    def __call__(self, topic: str) -> bool:
-        return bool(self._account.rights.get(topic, self._account.default_topic) & Perm.SUB)
+def _may_consume(account: Account, topic: str) -> bool:
+    return account.may(topic, Perm.SUB, strict=True)
 
 
 async def _is_known(console: Console, given: Credentials) -> bool:
     """Whether brokers with an ACL take what is signed so. False where they take what is not signed, too."""
-    try:
-        plain = await console.clusters.connect(None)
-        signed = await console.clusters.connect(given)
-    except RStoreError:
-        return False
-    try:
-        brokers = (await signed.admin.clusters()).brokers
-        if not brokers:
-            return False
-        address = brokers[0].address
+    async with AsyncExitStack() as stack:
         try:
-            await plain.admin.json(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        except RefusedByBroker:
-            await signed.admin.json(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-            has_passed = True
-        else:
-            has_passed = False
-    except RStoreError:
-        return False
-    else:
-        return has_passed
-    finally:
-        await console.clusters.leave(plain)
-        await console.clusters.leave(signed)
+            plain, signed = [await _connected(console, account, stack) for account in (None, given)]
+            brokers = (await signed.admin.clusters()).brokers
+            if not brokers:
+                return False
+            ask = brokers[0].address, RequestCode.GET_BROKER_RUNTIME_INFO
+            try:
+                await plain.admin.json(*ask)
+            except RefusedByBroker:
+                await signed.admin.json(*ask)
+                return True
+        except RStoreError:
+            return False
+    return False
+
+
+async def _connected(console: Console, account: Credentials | None, stack: AsyncExitStack) -> Connected:
+    """A client that is left with the stack."""
+    one = await console.clusters.connect(account)
+    stack.push_async_callback(console.clusters.leave, one)
+    return one

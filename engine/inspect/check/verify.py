@@ -241,13 +241,22 @@ def _first_byte(log: LogSource, damage: Damage) -> int | None:
     return None
 
 
-def boundary(log: ClosedLog, scanner: Scanner, offset: int) -> int:
-    """The first place at or after `offset` where a record (or what stands in its place) begins."""
+def boundary(log: ClosedLog, scanner: Scanner, offset: int, *, back: int | None = None) -> int:
+    """The first place at or after `offset` where a record (or what stands in its place) begins.
+
+    `back`: only so many bytes before it are read (default: from the segment's start). What they tell is sure where no
+    body holds a record.
+    """
     segment = log.segment_at(offset)
     if segment is None or segment.offset == offset or scanner.sound_size(offset):
         return offset
     at = segment.offset
-    for event in Scanner(log, check_crc=False).scan(segment.offset, offset, resume=True):
+    if back is not None and offset - back > at:
+        near = scanner.find_sound(offset - back, offset)
+        if near is None:
+            return offset
+        at = near
+    for event in Scanner(log, check_crc=False).scan(at, offset, resume=True):
         if not isinstance(event, Gap):
             at = event.end
     return max(at, offset)

@@ -59,15 +59,16 @@ def dump_log(
     start: int | None = None,
     end: int | None = None,
     topic: str | None = None,
+    back: int | None = None,
 ) -> Iterator[LogRow]:
     """The log from the physical offset `start` up to `end`; it continues after damage. `topic`: only its messages.
-    `store`: its survey, or the settings that name it.
+    `store`: its survey, or the settings that name it. `back`: as of `boundary`, which finds where `start` is.
 
     Raises:
         NotAStore, CannotRepair, StorageError.
     """
     wanted = None if topic is None else stored_topic(topic)
-    for item in dump_log_batches(disk, store, start=start, end=end):
+    for item in dump_log_batches(disk, store, start=start, end=end, back=back):
         if isinstance(item, RecordBatch):
             yield from _messages(item, wanted)
         elif topic is None or item.kind != BLANK:
@@ -86,6 +87,7 @@ def dump_log_batches(
     start: int | None = None,
     end: int | None = None,
     jobs: int | None = 1,
+    back: int | None = None,
 ) -> Iterator[LogRow | RecordBatch]:
     """As `dump_log`, messages as the batches in which they are read.
 
@@ -95,6 +97,7 @@ def dump_log_batches(
         start: physical offset.
         end: physical offset.
         jobs: threads that read the log ahead (None: one a core); one reads no more than is asked for.
+        back: as of `boundary`.
 
     Raises:
         NotAStore, CannotRepair, StorageError.
@@ -105,7 +108,7 @@ def dump_log_batches(
     live = holder_of(disk, files.root) is not None
     with ClosedLog(disk, files.log) as log:
         scanner = Scanner(log, max_message_size=files.config.max_message_size)
-        first = files.log[0].offset if start is None else boundary(log, scanner, start)
+        first = files.log[0].offset if start is None else boundary(log, scanner, start, back=back)
         end = live_end(log, end) if live else end
         held: list[Event] = []
         for event in _events(disk, scanner, first, end, live, jobs):
@@ -235,9 +238,10 @@ def dump_index(
     start: int | None = None,
     end: int | None = None,
     file: str | None = None,
+    first: int = 1,
 ) -> Iterator[dict[str, int | str] | IndexFileDump]:
     """Every entry of every index file (or of `file`) that points at [start, end) of the log (physical offsets).
-    `store`: its survey, or the settings that name it.
+    `store`: its survey, or the settings that name it. `first`: number of the first entry of a file.
 
     A file that can't be read as one gives an IndexFileDump with its error.
 
@@ -257,12 +261,12 @@ def dump_index(
             yield IndexFileDump(index.name, None, error)
             continue
         with reader:
-            for first in range(1, reader.entry_count + 1, _INDEX_ROWS):
-                for i, (key_hash, physical, diff, previous) in enumerate(reader.entries(first, _INDEX_ROWS).tolist()):
+            for number in range(first, reader.entry_count + 1, _INDEX_ROWS):
+                for i, (key_hash, physical, diff, previous) in enumerate(reader.entries(number, _INDEX_ROWS).tolist()):
                     if low <= physical < high:
                         yield {
                             "file": index.name,
-                            "number": first + i,
+                            "number": number + i,
                             "keyHash": key_hash,
                             "physicalOffset": physical,
                             "timeDiff": diff,

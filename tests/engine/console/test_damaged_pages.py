@@ -7,14 +7,21 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from engine.config import of_store
+from engine.config import StoreConfig, of_store
 from engine.console.options import ConsoleOptions
+from engine.console.pages.store_log import BACK
+from engine.files.disk import Disk
+from engine.format.message import Message
+from engine.inspect.dump.dump import dump_index, dump_log
+from engine.store import MessageStore
 from tests.support import stores
 from tests.support.consoles import console, store_paths
+from tests.support.counting import CountingDisk
 
 Store = Callable[[str], Path]
 SEEDS = 20
@@ -79,3 +86,34 @@ def test_records_are_found_from_any_offset(fixture_store: Store) -> None:
             wanted = chance.randrange(chain[-2])
             first = browser.json(f"/store/log/records?from={wanted}")["rows"][0]["physicalOffset"]
             assert first == next(one for one in chain if one >= wanted)
+
+
+def test_a_part_of_the_log_is_read_and_no_more(tmp_path: Path) -> None:
+    """Also where damage is looked at, in the middle of a segment of 64 MiB: less than a page may read."""
+    root = tmp_path / "store"
+    config = StoreConfig(store_path_root_dir=root).with_changes(mapped_file_size_commit_log=64 << 20)
+    with MessageStore.open(config) as store:
+        put = [store.put(Message("T", b"x" * 40_000, number % 4)).append for number in range(1280)]
+    places = [one.physical_offset for one in put if one is not None]
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        at = places[1000]
+        file.seek(at + 4)
+        file.write(b"\xff" * 4)
+        file.flush()
+        disk = CountingDisk()
+        rows = list(islice(dump_log(disk, config, start=at, end=at + (1 << 20), back=BACK), 8))
+        assert rows[0].kind == "damage"
+        assert rows[0].offset == at
+        assert sum(disk.read.values()) < 8 << 20
+        file.seek(at + 4)
+        file.write(b"\xda\xa3\x20\xa7")
+
+
+def test_entries_of_the_index_begin_where_they_are_asked_for(fixture_store: Store) -> None:
+    root = fixture_store("crashed-small")
+    with console(ConsoleOptions(store=of_store(root, None))) as browser:
+        name = browser.json("/store/index")["files"][0]["file"]
+        every = [one for one in dump_index(Disk(), of_store(root, None), file=name) if isinstance(one, dict)]
+        for number in (1, 2, 100, len(every) - 3, len(every) + 1):
+            entries = browser.json(f"/store/index?file={name}&from={number}")["entries"]
+            assert entries == every[number - 1 : number + 99]

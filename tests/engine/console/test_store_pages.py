@@ -64,6 +64,9 @@ def test_figures_are_those_of_the_commands(shown: tuple[Path, Browser], cli: Cli
 
     def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
         for name in theirs.keys() - volatile - {"sparkJobs", "daemon", "disk", "forecast", "next", "error"}:
+            if name == "diskUsedRatio":  # of the machine's disk, on which other tests write meanwhile
+                assert ours[name] == pytest.approx(theirs[name], abs=0.1)
+                continue
             assert ours[name] == theirs[name], name
 
     same(browser.json("/store"), cli(*words_of_it, "status").json)
