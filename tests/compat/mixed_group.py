@@ -85,14 +85,21 @@ class Member:
 
 @dataclass
 class Sender:
-    """Sends numbered messages by our producer, from a thread of its own; one that fails counts for nothing."""
+    """Sends numbered messages by our producer, from a thread of its own; one that fails counts for nothing.
+
+    Until `hurry` it sends a few a second: an ordered group's queues change hands in tens of seconds (a lock is given
+    back late, and asked for every 20 s), and all would be sent and consumed before the second consumer holds one.
+    """
 
     names: str
     total: int
     acknowledged: set[bytes] = field(default_factory=set)
     unknown: set[bytes] = field(default_factory=set)
+    slowly: int = 0
+    """Acknowledged before `hurry`; `total` comes on top."""
 
     def __post_init__(self) -> None:
+        self._hurry = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self._thread.start()
 
@@ -101,27 +108,39 @@ class Sender:
         numbers = iter(range(1 << 40))
 
         async def send() -> None:
-            while len(self.acknowledged) < self.total:
-                body = b"%09d" % next(numbers)
-                try:
-                    await producer.send(OutgoingMessage(TOPIC, body))
-                    self.acknowledged.add(body)
-                except RStoreError:
-                    self.unknown.add(body)
-                    await asyncio.sleep(0.05)
+            body = b"%09d" % next(numbers)
+            try:
+                await producer.send(OutgoingMessage(TOPIC, body))
+                self.acknowledged.add(body)
+            except RStoreError:
+                self.unknown.add(body)
+                await asyncio.sleep(0.05)
+
+        async def send_all() -> None:
+            while len(self.acknowledged) < self.slowly + self.total:
+                await send()
 
         async with ClusterClient(ClientConfig((self.names,), route_period_s=2)) as client:
             producer = client.producer("senders", settings)
-            await asyncio.gather(*(send() for _ in range(AT_ONCE)))
+            while not self._hurry.is_set():
+                await send()
+                await asyncio.sleep(0.02)
+            await asyncio.gather(*(send_all() for _ in range(AT_ONCE)))
+
+    def hurry(self) -> None:
+        """From now on `total` messages, as fast as they go."""
+        self.slowly = self.slowly or len(self.acknowledged)
+        self._hurry.set()
 
     def until(self, part: float) -> None:
         """Wait until this part of the messages is acknowledged."""
-        wanted = part * self.total
+        wanted = self.slowly + part * self.total
         until(lambda: len(self.acknowledged) >= wanted or not self._thread.is_alive(), f"{part:.0%} are sent")
         assert len(self.acknowledged) >= wanted, "the sender has ended"
 
     def join(self) -> None:
         """Wait until all are sent."""
+        self.hurry()
         self._thread.join()
 
 
@@ -212,6 +231,8 @@ def run(home: Path, *, messages: int, how: str, kinds: tuple[str, str, str]) -> 
         first, second, third = (group.join(kind) for kind in kinds)
         sender = Sender(names, messages)
         stack.callback(sender.join)
+        until(lambda: all(member.file.stat().st_size for member in group.members), "each has consumed a message")
+        sender.hurry()
         sender.until(0.1)
         fourth = group.join(kinds[2])
         sender.until(0.2)
