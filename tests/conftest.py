@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from tests.support.checking import check_clean, stores_below
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests that set HOME find compiled kernels all the same.
 os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+# A shell's job in the background ignores Ctrl-C, and so would the processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("rstore", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rstore")
