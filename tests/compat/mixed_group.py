@@ -87,8 +87,8 @@ class Member:
 class Sender:
     """Sends numbered messages by our producer, from a thread of its own; one that fails counts for nothing.
 
-    Until `hurry` it sends a few a second: an ordered group's queues change hands in tens of seconds (a lock is given
-    back late, and asked for every 20 s), and all would be sent and consumed before the second consumer holds one.
+    Until `hurry` it sends some fifty a second: an ordered group's queues change hands in tens of seconds (a lock is
+    given back late, and asked for every 20 s), and all would be sent and consumed before the second consumer holds one.
     """
 
     names: str
@@ -129,8 +129,9 @@ class Sender:
 
     def hurry(self) -> None:
         """From now on `total` messages, as fast as they go."""
-        self.slowly = self.slowly or len(self.acknowledged)
-        self._hurry.set()
+        if not self._hurry.is_set():
+            self.slowly = len(self.acknowledged)
+            self._hurry.set()
 
     def until(self, part: float) -> None:
         """Wait until this part of the messages is acknowledged."""

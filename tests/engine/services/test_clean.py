@@ -652,11 +652,8 @@ def test_readers_and_writer_beside_many_rounds(tmp_path: Path, config: StoreConf
             for thread in threads:
                 thread.join()
         assert problems == []
-        deadline = time.monotonic() + 60
-        while store.clean.status.log_files <= 10:  # a reader had the oldest in its hands: it goes in a later round
-            assert time.monotonic() < deadline, store.clean.status
-            disk.later_ms += config.redelete_hanged_file_interval + 1
-            store.clean.clean()
+        store.clean.clean()  # a reader had the oldest file in its hands: it goes now that nobody holds it
+        assert store.clean.status.log_files > 10
         assert store.errors == ()
         assert store.findings == ()
         check_all_readable(store, last)
