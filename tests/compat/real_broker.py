@@ -68,6 +68,12 @@ class RealBroker:
         self.process.kill()
         self.process.wait()
 
+    @property
+    def ha(self) -> str:
+        """Where its slaves find it."""
+        host, _, port = self.broker.rpartition(":")
+        return f"{host}:{int(port) + 1}"
+
 
 @contextmanager
 def name_server(

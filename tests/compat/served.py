@@ -30,13 +30,17 @@ ON_A_FULL_DISK = "rocketmq.broker.diskSpaceWarningLevelRatio=0.99\nrocketmq.brok
 
 @dataclass(slots=True)
 class Served:
-    """A running broker: its store, and where clients find it."""
+    """A running broker: its store, and where clients find it.
+
+    `ha`: where slaves do, "" of a slave: not always one port above, which with port 0 may be taken.
+    """
 
     root: Path
     broker: str
     names: str
     process: subprocess.Popen[str]
     metrics: str | None = None
+    ha: str = ""
 
     def kill(self) -> None:
         """As a power cut would, but for the page cache."""
@@ -63,7 +67,7 @@ def serve(root: Path, settings: str = SETTINGS, *options: str) -> Iterator[Serve
             line = process.stdout.readline()
             assert line, (root.parent / f"{root.name}.log").read_text()
             where = json.loads(line)
-            yield Served(root, where["broker"], where["nameService"], process, where["metrics"])
+            yield Served(root, where["broker"], where["nameService"], process, where["metrics"], where["ha"] or "")
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(STOP_S) == 0, (root.parent / f"{root.name}.log").read_text()

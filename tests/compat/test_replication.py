@@ -50,11 +50,6 @@ def names(tmp_path: Path) -> Iterator[str]:
         pytest.skip(str(missing))
 
 
-def ha_port(broker: str) -> str:
-    host, _, port = broker.rpartition(":")
-    return f"{host}:{int(port) + 1}"
-
-
 def end_of(root: Path) -> int:
     """Where the log of a store that runs ends: the last byte that is not 0."""
     last = max((root / "commitlog").iterdir(), key=lambda path: int(path.name), default=None)
@@ -81,7 +76,7 @@ def config(root: Path) -> StoreConfig:
 
 def test_a_slave_of_apaches_master(names: str, tmp_path: Path) -> None:
     """100 000 messages under load; the connection is cut five times, then the slave is killed and started again."""
-    with real_broker.broker(tmp_path / "master", names, COMMON) as master, proxied(ha_port(master.broker)) as proxy:
+    with real_broker.broker(tmp_path / "master", names, COMMON) as master, proxied(master.ha) as proxy:
         settings = f"{SLAVE}haMasterAddress={proxy.address}\n"
         with served.serve(tmp_path / "slave", settings, "--namesrv", names) as slave:
             found: list[Produced] = []
@@ -108,7 +103,7 @@ def test_apaches_slave_of_our_master(names: str, tmp_path: Path) -> None:
         port = str(real_broker.free_port(4))  # Apache's slave asks for topics on the VIP port, two below
         options = ("--namesrv", names, "--port", port)
         master = all_of_them.enter_context(served.serve(tmp_path / "master", settings, *options))
-        proxy = all_of_them.enter_context(proxied(ha_port(master.broker)))
+        proxy = all_of_them.enter_context(proxied(master.ha))
         # Apache's slave begins an empty log with its master's last file: it is there before there are two.
         slave_settings = f"{SLAVE}haMasterAddress={proxy.address}\n"
         with real_broker.broker(tmp_path / "slave", names, slave_settings) as slave:
@@ -141,12 +136,12 @@ def test_a_sync_masters_word(names: str, tmp_path: Path, whose_slave: str, flush
     with ExitStack() as all_of_them:
         if whose_slave == "ours":
             master = all_of_them.enter_context(real_broker.broker(tmp_path / "master", names, sync))
-            where = f"haMasterAddress={ha_port(master.broker)}\n"
+            where = f"haMasterAddress={master.ha}\n"
             all_of_them.enter_context(served.serve(tmp_path / "slave", slave + where, "--namesrv", names))
         else:
             ours = all_of_them.enter_context(served.serve(tmp_path / "master", sync, "--namesrv", names))
             master = ours  # type: ignore[assignment]
-            where = f"haMasterAddress={ha_port(ours.broker)}\n"
+            where = f"haMasterAddress={ours.ha}\n"
             all_of_them.enter_context(real_broker.broker(tmp_path / "slave", names, slave + where))
         until(lambda: produce(master.broker, "Load", 1, name="probe").codes == {0}, 60, "no slave came")
         found: list[Produced] = []
@@ -221,7 +216,7 @@ def test_a_copy_that_begins_later(names: str, tmp_path: Path) -> None:
 
 def test_networks_that_fail(names: str, tmp_path: Path) -> None:
     """Slow, cut at random, and half open: no wrong byte, and all is there within 30 s of the network's return."""
-    with real_broker.broker(tmp_path / "master", names, COMMON) as master, proxied(ha_port(master.broker)) as proxy:
+    with real_broker.broker(tmp_path / "master", names, COMMON) as master, proxied(master.ha) as proxy:
         settings = (
             f"{SLAVE}haMasterAddress={proxy.address}\nhaHousekeepingInterval=3000\nhaSendHeartbeatInterval=1000\n"
         )
@@ -275,7 +270,7 @@ def test_apaches_slave_of_a_guarded_master(names: str, tmp_path: Path, by: str, 
     options = (*options, "--namesrv", names, "--port", str(real_broker.free_port(4)))
     settings = f"{COMMON}brokerRole=SYNC_MASTER\nhaAllow={allow}\nhaListen={host}\n"
     with served.serve(tmp_path / "master", settings, *options) as master:
-        _, _, port = ha_port(master.broker).rpartition(":")
+        _, _, port = master.ha.rpartition(":")
         slaves = f"{SLAVE}haSendHeartbeatInterval=500\nhaMasterAddress={host}:{port}\n"
         with real_broker.broker(tmp_path / "slave", names, slaves) as slave:
             until(lambda: produce(master.broker, "Load", 1, name="probe", tls=tls).codes == {0}, 60, "no slave came")
@@ -312,7 +307,7 @@ def test_apaches_slave_that_is_kept_out(names: str, tmp_path: Path, by: str, all
     settings = f"{COMMON}brokerRole=SYNC_MASTER\nhaAllow={allow}\n"
     with served.serve(tmp_path / "master", settings, *options) as master:
         assert rejected(metrics) == 0
-        slaves = f"{SLAVE}brokerName={slaves_name}\nhaMasterAddress={ha_port(master.broker)}\n"
+        slaves = f"{SLAVE}brokerName={slaves_name}\nhaMasterAddress={master.ha}\n"
         with real_broker.broker(tmp_path / "slave", names, slaves):
             until(lambda: rejected(metrics) >= 1)
             before = rejected(metrics)
