@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import os
 import random
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 _LOWEST, _HIGHEST = 20_002, 32_000
 """Below those that the system gives to connections that go out (ip_local_port_range, from 32768)."""
+_APART = 8
 _LISTENS = "0A"
 
 
@@ -24,11 +28,20 @@ def free_ports(count: int) -> list[int]:
 
 
 def any_port() -> int:
-    """One at random. Each worker of a run of pytest has ports of its own: what is free for two is taken by one."""
+    """One that was not given before, nor any near it: a broker takes those two below and one above, too, later than
+    another one is asked for. Each worker of a run of pytest has ports of its own: what is free for two is taken by one.
+    """
+    return next(_ports())
+
+
+@functools.cache
+def _ports() -> Iterator[int]:
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     share = (_HIGHEST - _LOWEST) // workers
     first = _LOWEST + share * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    return random.randrange(first, first + share // 2)  # some take many ports in a row
+    slots = share // 2 // _APART  # the other half is left: some take many ports in a row
+    start = random.randrange(slots)
+    return (first + (start + i) % slots * _APART for i in itertools.count())
 
 
 def is_free(port: int) -> bool:
