@@ -12,10 +12,12 @@
     │   ├── DataIsAbsent             data-absent      4     a link of the store leads to what is not there
     │   ├── OutsideStore             outside          4     a change would reach what lies outside of the store
     │   ├── NewerStore               newer-store      4     a store of RocketMQ 5: it is read, and never changed
+    │   ├── WrongKey                 wrong-key        4     the key does not open the backup repository
     │   └── NoSpaceToSave            no-space         4     no space for what is saved and made
     ├── TimeLimitReached             time-box         1     not finished in the time that was given; run it again
     ├── CannotRepair                 cannot-repair    4     damage that this command can't repair
     │   ├── NotAStore                not-a-store      4     the directory holds no store (or another kind of store)
+    │   ├── NotARepository           not-a-repository 4     the location holds no backup repository
     │   ├── WrongFileSize            file-size        4     a store file of another length than the setting
     │   └── FormatError              format           4     bytes that their place does not allow
     └── StorageError                 io               5     the system refused (permission, I/O error …)
@@ -179,6 +181,12 @@ class NewerStore(Refused):
     code = "newer-store"
 
 
+class WrongKey(Refused):
+    """The key does not open the backup repository, or none was given."""
+
+    code = "wrong-key"
+
+
 class OutsideStore(Refused):
     """A change would reach what lies outside of the store: through a link below it, or another name of a file."""
 
@@ -209,6 +217,12 @@ class NotAStore(CannotRepair):
     """The directory holds no store that this engine knows."""
 
     code = "not-a-store"
+
+
+class NotARepository(CannotRepair):
+    """The location holds no backup repository that this engine knows."""
+
+    code = "not-a-repository"
 
 
 class WrongFileSize(CannotRepair):

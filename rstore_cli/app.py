@@ -56,6 +56,8 @@ COMMANDS = {
     "trace": "Show what became of a message, in a cluster or store.",
     "admin": "Administer a running cluster: topics, groups, offsets, brokers.",
     "copy": "Copy topics and consumer offsets from one running cluster to another.",
+    "backup": "Back up stores into a repository: a directory or object storage.",
+    "restore": "Restore a store from a backup, whole or up to a moment.",
     "report": "Write a report of a store in one file, for a ticket.",
     "console": "Show a store or a cluster in a browser.",
     "top": "Watch a broker: topics, rates, lag, disk.",

@@ -16,6 +16,7 @@ PARTS = {
     "offsets": "list set",
     "config": "history restore",
     "admin": "cluster broker topic group consumer producer offset message dlq namesrv acl",
+    "backup": "init create list show check forget prune key",
     "drill": "list show run",
     "pipeline": "verify reindex export import stats diff lag grep",
     "completion": "bash zsh fish",
@@ -23,7 +24,7 @@ PARTS = {
 """Commands of several parts."""
 _PLAIN = (
     "init put get query recover undo plan-start truncate reindex expire rebuild-config verify-crc check doctor status "
-    "flush serve replicate send consume tail trace copy console report top bench"
+    "flush serve replicate send consume tail trace copy restore console report top bench"
 )
 _GOES_ON = (
     "again and applies beside brings corrects counts creates deletes does ends finishes first for gives has in is "

@@ -21,6 +21,7 @@ GO_DIR = Path(__file__).parent / "go"
 CONSOLE_DIR = Path(__file__).parent / "console"
 NODE_DIR = Path(__file__).parent / "node"
 BUILD_TIMEOUT = 600.0
+VERSITYGW = "v1.8.0"
 OLDEST_JAVA = 17
 
 
@@ -119,6 +120,28 @@ def go_clients() -> Path:
         newest = max(source.stat().st_mtime_ns for source in (*GO_DIR.glob("*.go"), GO_DIR / "go.mod"))
         if not program.is_file() or program.stat().st_mtime_ns < newest:
             _fetched([go, "build", "-o", str(program), "."], GO_DIR, "client-go")
+    return program
+
+
+@functools.cache
+def s3_server() -> Path:
+    """versitygw, a server that speaks S3 over a directory; built first if it is not there."""
+    go = shutil.which("go")
+    if go is None:
+        raise Missing("Go is not installed: PATH does not lead to a go program.")
+    place = GO_DIR / "s3"
+    program = place / "versitygw"
+    place.mkdir(exist_ok=True)
+    with _alone(place / ".building"):
+        if not program.is_file():
+            install = [
+                "env",
+                f"GOBIN={place}",
+                go,
+                "install",
+                f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}",
+            ]
+            _fetched(install, place, "versitygw")
     return program
 
 

@@ -35,6 +35,7 @@ LEVELS = {
     "engine.store_lives": 7,
     "engine.tail_log": 7,
     "engine.broker": 7,
+    "engine.backup": 7,
     "engine.pipeline": 7,
     "engine.drill": 8,
     "engine.bench": 8,

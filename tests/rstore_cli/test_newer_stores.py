@@ -65,9 +65,15 @@ OF_THEIR_OWN = {
     "admin": "a cluster",
     "copy": "two clusters",
     "console": "runs until it is ended",
+    "backup": "a repository",
     "completion": "no store",
 }
-ELSEWHERE = {"init": "a new store", "flush": "no byte changes", "replicate": "asks its broker first"}
+ELSEWHERE = {
+    "init": "a new store",
+    "restore": "a new store",
+    "flush": "no byte changes",
+    "replicate": "asks its broker first",
+}
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,8 @@ PLACES = {
     "HOST:PORT": "127.0.0.1:1",
 }
 RUN_ON = {
+    "backup",
+    "restore",
     "console",
     "serve",
     "replicate",
@@ -51,7 +53,7 @@ RUN_ON = {
     "drill",
 }
 """They go on, or need more than a store: only their help is run."""
-LACKS = re.compile(r"Missing argument|requires an argument")
+LACKS = re.compile(r"Missing (?:argument|command)|requires an argument")
 """A text may name a command alone: `rstore offsets set sets it back`."""
 
 

@@ -23,6 +23,7 @@ WHERE_A_TIME_IS_TAKEN = {
     ("admin", "message", "key", "x", "y", "--end"),
     ("admin", "dlq", "list", "--since"),
     ("admin", "dlq", "resend", "x", "--since"),
+    ("restore", "--to-time"),
     ("pipeline", "stats", "--begin"),
     ("pipeline", "stats", "--end"),
     ("pipeline", "lag", "--at"),

@@ -160,7 +160,7 @@ def list_offsets(
     for queue in sorted(consumers.offsets):
         offsets = {g: offset for g, offset in consumers.offsets[queue].items() if group in (None, g)}
         if offsets and topic in (None, queue.topic):
-            low, high = (None, None) if files.newer.hides(queue.topic) else _range(disk, files, queue)
+            low, high = (None, None) if files.newer.hides(queue.topic) else queue_range(disk, files, queue)
             offsets_of_groups += [GroupOffset(g, queue, offset, low, high) for g, offset in offsets.items()]
     if files.newer.no_config_files and offsets_of_groups:
         where = files.newer.where(ROCKSDB_CONFIG)
@@ -199,7 +199,7 @@ def plan_offset(
     if queue not in {queue_files.queue for queue_files in files.queues}:
         KnownNames.of(disk, files).demand_queue(*queue)
         raise InvalidArgument(f"{queue} never got a message", path=files.root, hint="a group starts there at 0")
-    low, high = _range(disk, files, queue)
+    low, high = queue_range(disk, files, queue)
     new = {"min": low, "max": high}.get(to, -1) if isinstance(to, str) else to
     if not low <= new <= high:
         raise Refused(f"{queue} has the offsets {low} to {high}, not {to}", hint="max is its end, min its start")
@@ -233,7 +233,7 @@ def set_offset(disk: Disk, plan: OffsetPlan) -> str:
     return write_files(disk, plan.config, root, "offsets-set", [write])
 
 
-def _range(disk: Disk, files: StoreFiles, queue: TopicQueue) -> tuple[int, int]:
+def queue_range(disk: Disk, files: StoreFiles, queue: TopicQueue) -> tuple[int, int]:
     """The queue's smallest and largest offset, as a reader sees them."""
     base = os.path.join(files.root, names.CONSUMEQUEUE)
     first = files.log[0].offset if files.log else 0

@@ -1,0 +1,1 @@
+"""A snapshot of a store: read, judged, cut into pieces. Nothing is written into the store, nor its lock taken."""

@@ -1,0 +1,102 @@
+"""What of a store can't be made anew from its log: configuration, checkpoint, the ends of expired queues."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.config import STORE_CONF
+from engine.errors import StorageError
+from engine.files.written import written_end
+from engine.format import names
+from engine.format.queue_unit import UNIT_SIZE, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.files.disk import Disk
+    from engine.inspect.store.survey import QueueFiles, StoreFiles
+
+_AGAIN_MS = 100
+_TRIES = 20
+_BACKUP = ".bak"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Files beside the log, by their path in the store; `skipped`: what is none, and why."""
+
+    paths: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+
+def files_beside(disk: Disk, files: StoreFiles) -> Beside:
+    """See the module.
+
+    A broker that saves a table removes the old file before the new one takes its name (MixAll#string2File): where
+    a table is missing beside its .bak, it is looked for again.
+    """
+    config = os.path.join(files.root, names.CONFIG)
+    for _ in range(_TRIES):
+        beside = _look(disk, files, config)
+        present = set(beside.paths)
+        if not any(path.endswith(_BACKUP) and path.removesuffix(_BACKUP) not in present for path in beside.paths):
+            break
+        if not files.abort:  # nobody is about to write it
+            break
+        disk.sleep_ms(_AGAIN_MS)
+    return beside
+
+
+def _look(disk: Disk, files: StoreFiles, config: str) -> Beside:
+    paths: list[str] = []
+    skipped: list[str] = []
+    if disk.is_dir(config):
+        _below(disk, files, config, paths, skipped)
+    for name in (names.CHECKPOINT, STORE_CONF):
+        entry = disk.look(os.path.join(files.root, name))
+        if entry is not None and entry.is_file:
+            paths.append(name)
+    paths += [os.path.relpath(path, files.root) for path in _ends_of_expired(disk, files)]
+    return Beside(tuple(sorted(paths)), tuple(sorted(skipped)))
+
+
+def _below(disk: Disk, files: StoreFiles, directory: str, paths: list[str], skipped: list[str]) -> None:
+    for entry in disk.scandir(directory):
+        path = os.path.relpath(entry.path, files.root)
+        if disk.link_of(entry.path) and not files.config.follow_links:
+            skipped.append(f"{path}: a link (--follow-links reads what it leads to)")
+        elif entry.is_directory:
+            _below(disk, files, entry.path, paths, skipped)
+        elif entry.is_file:
+            paths.append(path)
+        else:
+            skipped.append(f"{path}: {entry.what}")
+
+
+def _ends_of_expired(disk: Disk, files: StoreFiles) -> Iterator[str]:
+    """The last file of each queue without a message in the log: its next queue offset is known from nowhere else."""
+    start = files.log[0].offset if files.log else 0
+    for queue in files.queues:
+        path = _last_with_units(disk, queue, start)
+        if path is not None:
+            yield path
+
+
+def _last_with_units(disk: Disk, queue: QueueFiles, start: int) -> str | None:
+    for file in reversed(queue.files):
+        try:
+            reader = disk.open_reader(file.path)
+        except StorageError:  # expired meanwhile
+            continue
+        try:
+            end = written_end(reader, 0, file.size)
+            if end == 0 and file.offset == 0:
+                continue
+            at = (end - 1) // UNIT_SIZE * UNIT_SIZE
+            is_expired = end == 0 or decode(reader.read(at, UNIT_SIZE)).physical_offset < start
+        finally:
+            reader.close()
+        return file.path if is_expired else None
+    return None

@@ -1,0 +1,257 @@
+"""A repository: its settings, its keys, its objects by their names. What is in them: manifest.py and BACKUP.md.
+
+Theory. Pieces and segments are named by a keyed hash of what they hold: one that is there already need not be written
+again, whoever wrote it, and one that does not have its name is damaged. A snapshot's name begins with its time and ends
+with the hash of its content. Nothing is ever changed: a writer that dies leaves objects that no snapshot names, which
+`prune` removes. A snapshot is written last, when all that it names is there.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from engine.backup.container import Container, Kind
+from engine.backup.keys import KEY_SIZE, add_slot, derived, new_main_key, open_with
+from engine.backup.manifest import PIECE_SIZE, SegmentPieces, Snapshot
+from engine.errors import FormatError, NotARepository, NotFound, NotInstalled, Refused, WrongKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from engine.backup.objects.objects import Objects
+    from engine.files.raw_file import Bytes
+
+SETTINGS = "rstore-repository.json"
+PIECES, SEGMENTS, SNAPSHOTS = "pieces", "segments", "snapshots"
+REPOSITORY_FORMAT = 1
+_LARGEST_SETTINGS = 65536
+_SNAPSHOT_NAME = re.compile(r"(\d{8}T\d{6}\.\d{3}Z)-([0-9a-f]{32})")
+_ID = 32
+_FEWEST_OF_ID = 4
+_TIME = "%Y%m%dT%H%M%S"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotName:
+    """A snapshot as its name tells it: its id, and when it was finished (ms since 1970)."""
+
+    snapshot_id: str
+    time_ms: int
+    name: str
+
+    @property
+    def short(self) -> str:
+        """The id as it is shown."""
+        return self.snapshot_id[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryFacts:
+    """A repository's settings: its id, when it was made (ISO 8601), whether its objects are encrypted."""
+
+    repository_id: str
+    created: str
+    is_encrypted: bool
+
+
+class Repository:
+    """An open repository. Thread-safe. Made by `create_repository` and `open_repository`."""
+
+    def __init__(self, objects: Objects, facts: RepositoryFacts, main_key: bytes, slot_id: str | None) -> None:
+        try:
+            from blake3 import blake3
+        except ImportError:
+            raise NotInstalled("backups need the package blake3", hint="pip install 'rstore[backup]'") from None
+        self._blake3: Callable[..., Any] = blake3
+        self.objects = objects
+        self.facts = facts
+        self.main_key = main_key
+        self.slot_id = slot_id
+        self._name_key = derived(main_key, "names")
+        self._container = Container(derived(main_key, "objects") if facts.is_encrypted else None)
+
+    @property
+    def where(self) -> str:
+        """Its location."""
+        return self.objects.where
+
+    # --- pieces and segments ----------------------------------------------------------------------------------------
+
+    def hash_of(self, data: Bytes) -> str:
+        """The name of what holds these bytes: keyed BLAKE3, 64 hexadecimal digits."""
+        return str(self._blake3(data, key=self._name_key).hexdigest())
+
+    def put_piece(self, data: Bytes) -> tuple[str, int]:
+        """Store a piece unless it is there: its name, and the bytes that were written. Raises StorageError."""
+        return self._put(Kind.PIECE, PIECES, data)
+
+    def get_piece(self, piece: str) -> bytes:
+        """A piece, proved by its name. Raises NotFound, FormatError, StorageError."""
+        return self._get(Kind.PIECE, PIECES, piece)
+
+    def put_segment(self, segment: SegmentPieces) -> tuple[str, int]:
+        """As `put_piece`, of what a segment is made of."""
+        return self._put(Kind.SEGMENT, SEGMENTS, segment.encode())
+
+    def get_segment(self, name: str) -> SegmentPieces:
+        """What a segment is made of. Raises NotFound, FormatError, StorageError."""
+        return SegmentPieces.decode(self._get(Kind.SEGMENT, SEGMENTS, name), self.path(place(SEGMENTS, name)))
+
+    # --- snapshots --------------------------------------------------------------------------------------------------
+
+    def put_snapshot(self, snapshot: Snapshot) -> SnapshotName:
+        """Store a snapshot: all that it names is there. Raises StorageError."""
+        data = snapshot.encode()
+        snapshot_id = self.hash_of(data)[:_ID]
+        when = datetime.fromtimestamp(snapshot.finished / 1000, UTC)
+        name = f"{when.strftime(_TIME)}.{snapshot.finished % 1000:03}Z-{snapshot_id}"
+        path = f"{SNAPSHOTS}/{name}"
+        self.objects.put(path, self._container.pack(Kind.SNAPSHOT, path, data))
+        return SnapshotName(snapshot_id, snapshot.finished, name)
+
+    def snapshots(self) -> list[SnapshotName]:
+        """All snapshots, oldest first: their names alone are read. Raises StorageError."""
+        listed = []
+        for one in self.objects.list(SNAPSHOTS):
+            matched = _SNAPSHOT_NAME.fullmatch(one.name.rpartition("/")[2])
+            if matched is not None:
+                when = datetime.strptime(matched[1], f"{_TIME}.%fZ").replace(tzinfo=UTC)
+                listed.append(SnapshotName(matched[2], round(when.timestamp() * 1000), matched[0]))
+        return sorted(listed, key=lambda one: one.name)
+
+    def snapshot(self, name: SnapshotName) -> Snapshot:
+        """A snapshot, proved by its id. Raises NotFound, FormatError, StorageError."""
+        path = f"{SNAPSHOTS}/{name.name}"
+        where = self.path(path)
+        data = self._container.unpack(Kind.SNAPSHOT, path, self.objects.get(path), where)
+        if self.hash_of(data)[:_ID] != name.snapshot_id:
+            raise FormatError("the snapshot is damaged: its id is not its content's", path=where)
+        return Snapshot.decode(data, where)
+
+    def find(self, wanted: str, store: str | None = None) -> tuple[SnapshotName, Snapshot]:
+        """The snapshot that an operator names: the beginning of its id, or `latest`, `store` being a store's name.
+
+        Raises:
+            NotFound: none, or several. FormatError, StorageError.
+        """
+        names = self.snapshots()
+        if wanted == "latest":
+            for name in reversed(names):
+                snapshot = self.snapshot(name)
+                if store is None or snapshot.store == store:
+                    return name, snapshot
+            of = "" if store is None else f" of store {store!r}"
+            raise NotFound(f"no snapshot{of}", path=self.where, hint="rstore backup list")
+        wanted = wanted.lower()
+        matching = [name for name in names if len(wanted) >= _FEWEST_OF_ID and name.snapshot_id.startswith(wanted)]
+        if len(matching) != 1:
+            what = "no snapshot has" if not matching else "several snapshots have"
+            raise NotFound(f"{what} an id that begins with {wanted!r}", path=self.where, hint="rstore backup list")
+        return matching[0], self.snapshot(matching[0])
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def path(self, name: str) -> str:
+        """Where an object lies, for messages."""
+        return os.path.join(self.where, name)
+
+    def _put(self, kind: Kind, below: str, data: Bytes) -> tuple[str, int]:
+        name = self.hash_of(data)
+        path = place(below, name)
+        if self.objects.size(path) is not None:
+            return name, 0
+        packed = self._container.pack(kind, path, data)
+        self.objects.put(path, packed)
+        return name, len(packed)
+
+    def _get(self, kind: Kind, below: str, name: str) -> bytes:
+        path = place(below, name)
+        where = self.path(path)
+        data = self._container.unpack(kind, path, self.objects.get(path), where)
+        if not hmac.compare_digest(self.hash_of(data), name):
+            raise FormatError("the object is damaged: its name is not its content's", path=where)
+        return data
+
+
+def place(below: str, name: str) -> str:
+    """Where an object that is named by its content lies: in one of 256 directories."""
+    return f"{below}/{name[:2]}/{name}"
+
+
+def create_repository(objects: Objects, secret: bytes | None, created: str, by: str) -> Repository:
+    """Make a repository; `secret` opens it, None: nothing is encrypted.
+
+    Raises:
+        Refused: something is there already. StorageError.
+    """
+    for _ in _anything(objects):
+        raise Refused("the location is not empty", path=objects.where, hint="name an empty or a new one")
+    main_key, repository_id = new_main_key(), os.urandom(8).hex()
+    slot_id = None if secret is None else add_slot(objects, main_key, secret, created, by).slot_id
+    settings = {
+        "format": REPOSITORY_FORMAT, "id": repository_id, "created": created, "pieceSize": PIECE_SIZE,
+        "encrypted": secret is not None,
+    } | ({} if secret is not None else {"key": main_key.hex()})  # fmt: skip
+    if not objects.put_new(SETTINGS, json.dumps(settings, indent=1).encode()):
+        raise Refused("somebody else has just made this repository", path=objects.where)
+    return Repository(objects, RepositoryFacts(repository_id, created, secret is not None), main_key, slot_id)
+
+
+def open_repository(objects: Objects, secret: Callable[[], bytes | None]) -> Repository:
+    """Open a repository; `secret` is asked where it is encrypted.
+
+    Raises:
+        NotARepository: nothing, or something else, lies there. WrongKey: no key was given, or it opens none.
+        FormatError, StorageError.
+    """
+    settings = _settings(objects)
+    facts = RepositoryFacts(settings["id"], settings["created"], settings["encrypted"])
+    if not facts.is_encrypted:
+        return Repository(objects, facts, bytes.fromhex(settings["key"]), None)
+    given = secret()
+    if given is None:
+        raise WrongKey(
+            "the repository is encrypted", path=objects.where, hint="give its key: --key-file FILE, or RSTORE_REPO_KEY"
+        )
+    main_key, slot_id = open_with(objects, given)
+    return Repository(objects, facts, main_key, slot_id)
+
+
+def _settings(objects: Objects) -> dict[str, Any]:
+    where = os.path.join(objects.where, SETTINGS)
+    try:
+        data = objects.get(SETTINGS)
+    except NotFound:
+        raise NotARepository(
+            "no backup repository here", path=objects.where, hint="make one: rstore backup init"
+        ) from None
+    try:
+        if len(data) > _LARGEST_SETTINGS:
+            raise ValueError
+        settings = json.loads(data)
+        version = settings["format"]
+        texts = all(isinstance(settings[key], str) for key in ("id", "created"))
+        sound = texts and isinstance(settings["encrypted"], bool) and settings["pieceSize"] == PIECE_SIZE
+        if sound and not settings["encrypted"]:
+            sound = len(bytes.fromhex(settings["key"])) == KEY_SIZE
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise NotARepository("no settings of a backup repository", path=where) from None
+    if version != REPOSITORY_FORMAT or not sound:
+        raise NotARepository(f"repository format {version}, or settings that this rstore doesn't read", path=where)
+    return dict(settings)
+
+
+def _anything(objects: Objects) -> Iterator[str]:
+    """Names of what lies there, if anything does."""
+    if objects.size(SETTINGS) is not None:
+        yield SETTINGS
+    for below in ("keys", PIECES, SEGMENTS, SNAPSHOTS):
+        for one in objects.list(below):
+            yield one.name
+            return

@@ -1,0 +1,1 @@
+"""A store made from a snapshot: whole, or up to a moment."""

@@ -1,0 +1,115 @@
+"""`rstore restore`: a store from a snapshot, whole or up to a moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from engine.errors import InvalidArgument
+from rstore_cli._common import FOUND, OK, Jobs, parse_size, parse_time, settings_of
+from rstore_cli.render import count, printable, size
+from rstore_cli.repository import KeyCommand, KeyFile, Repo, open_repo
+
+if TYPE_CHECKING:
+    from engine.backup.restore.restore import RestoredStore
+    from engine.inspect.check.check import CheckResult
+    from rstore_cli.render import Output
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def restore(
+    context: typer.Context,
+    snapshot: Annotated[str, typer.Argument(metavar="[SNAPSHOT]", help="Its ID, or the beginning of it.")] = "latest",
+    repo: Repo = None,
+    key_file: KeyFile = None,
+    key_command: KeyCommand = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="The store whose latest snapshot is restored.")
+    ] = None,
+    to_time: Annotated[
+        str | None, typer.Option("--to-time", metavar="TIME", help="Leave out what was stored after this moment.")
+    ] = None,
+    to_offset: Annotated[
+        str | None, typer.Option("--to-offset", metavar="OFFSET", help="Leave out records from this physical offset.")
+    ] = None,
+    before_message: Annotated[
+        str | None, typer.Option("--before-message", metavar="ID", help="Leave out this message and all after it.")
+    ] = None,
+    offsets: Annotated[
+        str,
+        typer.Option(
+            "--offsets",
+            metavar="MODE",
+            help="Consumer offsets: as-were; no-repeats (to the end of each queue); no-misses (those of the last "
+            "snapshot before the end of the restored log).",
+        ),
+    ] = "as-were",
+    jobs: Jobs = None,
+) -> None:
+    """Restore a snapshot into --store, an empty or a new directory, and check it.
+
+    Without SNAPSHOT the latest one is restored. Every piece is proved before it is written; queues and index are made
+    from the log. After an interruption, run the same command again. Exit code 1 when the log has the damage that it had
+    when it was backed up.
+    """
+    settings = settings_of(context)
+    output = settings.output()
+
+    from engine.backup.restore.cut import Upto
+    from engine.backup.restore.offsets import Offsets
+    from engine.backup.restore.restore import RestoreOptions
+    from engine.backup.restore.restore import restore as make
+    from engine.files.disk import Disk
+    from engine.inspect.check.check import check
+
+    try:
+        mode = Offsets(offsets)
+    except ValueError:
+        raise InvalidArgument(f"--offsets: {offsets!r} is not one of {', '.join(Offsets)}") from None
+    upto = Upto(
+        None if to_time is None else parse_time(to_time, "--to-time"),
+        None if to_offset is None else parse_size(to_offset, "--to-offset"),
+        before_message,
+    )
+    config = settings.load()
+    repository = open_repo(repo, key_file, key_command)
+    found_name, wanted = repository.find(snapshot, name)
+    settings.on_interrupt = "the store is not restored yet; the same command continues"
+    disk = Disk()
+    with output.progress("restoring") as tick:
+        restored = make(disk, config, repository, found_name, wanted, RestoreOptions(upto, mode, jobs), tick)
+    settings.on_interrupt = "the store is restored, and was not checked: rstore check"
+    checked = None
+    if restored.refusal is None:
+        with output.progress("checking") as tick:
+            checked = check(disk, settings.load(), jobs=jobs, progress=tick)
+    if output.json:
+        output.document({**restored.to_json(), "check": None if checked is None else checked.to_json()})
+    else:
+        _show(output, restored, checked)
+    raise typer.Exit(OK if checked is not None and checked.ok else FOUND)
+
+
+def _show(output: Output, restored: RestoredStore, checked: CheckResult | None) -> None:
+    rate = f", {size(int(restored.read / restored.seconds))}/s" if restored.seconds >= 0.1 else ""
+    output.text(
+        f"Snapshot {restored.name.short} is restored to {printable(restored.root)}: offsets {restored.start} to "
+        f"{restored.end}, {size(restored.read)} in {restored.seconds:.1f} s{rate}"
+    )
+    if restored.kept:
+        output.text(f"{size(restored.kept)} were there already.")
+    if restored.cut:
+        output.text(f"{size(restored.cut)} of the snapshot's log were left out.")
+    for problem in restored.problems:
+        output.warn(problem)
+    if restored.refusal is not None:
+        output.warn(
+            f"The log has damage, as it had when it was backed up; queues and index are not made: {restored.refusal}"
+        )
+    elif checked is not None and checked.ok:
+        output.text("Checked: nothing is wrong.")
+    elif checked is not None:
+        output.text(f"Checked: {count(len(checked.findings), 'finding')}. Next: rstore check")

@@ -1,0 +1,159 @@
+"""Backups against what is not ours: a real S3 server, and stores of Apache's broker, backed up while it serves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.backup.check import check_repository
+from engine.backup.objects.place import objects_at
+from engine.backup.prune import forget, plan_forget, prune
+from engine.backup.repository import open_repository
+from engine.backup.retention import Keep
+from engine.config import of_store
+from engine.errors import NotARepository
+from engine.files.disk import Disk
+from tests.compat import real_broker, toolchain
+from tests.compat.replicas import Produced, consume, produce
+from tests.engine.backup import repositories
+from tests.engine.opening import assert_sound
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+
+START_S = 60
+SETTINGS = """
+brokerName=broker-a
+mappedFileSizeCommitLog=4194304
+mappedFileSizeConsumeQueue=60000
+maxHashSlotNum=50000
+maxIndexNum=200000
+"""
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """A server with the bucket `backups`, which the environment leads to."""
+    try:
+        program = toolchain.s3_server()
+    except toolchain.Missing as missing:
+        pytest.skip(str(missing))
+    port = real_broker.free_port(1)
+    (tmp_path / "s3" / "backups").mkdir(parents=True)
+    words = [program, "--port", f"127.0.0.1:{port}", "--access", "operator", "--secret", "secret-of-a-test"]
+    with (
+        (tmp_path / "s3.log").open("wb") as log,
+        subprocess.Popen([*words, "posix", "--sidecar", str(_made(tmp_path / "meta")), str(tmp_path / "s3")],
+                         stdout=log, stderr=log) as server,
+    ):  # fmt: skip
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "operator",
+            "AWS_SECRET_ACCESS_KEY": "secret-of-a-test",
+            "AWS_REGION": "us-east-1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        try:
+            _until_it_answers(port, server)
+            yield server
+        finally:
+            server.kill()
+
+
+def _made(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def _until_it_answers(port: int, server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + START_S
+    while True:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)
+        except urllib.error.HTTPError:  # it wants credentials
+            return
+        except OSError:
+            assert server.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        else:
+            return
+
+
+def test_in_object_storage(s3: subprocess.Popen[bytes], fixture_store, tmp_path: Path) -> None:
+    repository = repositories.new("s3://backups/a")
+    store = fixture_store("crashed-small")
+    repositories.back_up(repository, store)
+    assert repositories.back_up(repository, store).snapshot.added == 0
+    repositories.back_up(repository, fixture_store("clean-small"))
+    assert len(repository.snapshots()) == 3
+    assert not check_repository(repository, 1.0).bad
+    forget(repository, plan_forget(repository, (), Keep(last=1), None))
+    prune(repository, lambda _: True)
+    result = check_repository(repository, 1.0)
+    assert (result.bad, result.unused, result.snapshots) == ([], 0, 1)
+    repositories.bring_back(repository, tmp_path / "new")
+    assert repositories.log_of(tmp_path / "new") == repositories.log_of(fixture_store("clean-small"))
+    assert_sound(of_store(tmp_path / "new"))
+    elsewhere = objects_at(Disk(), "s3://backups/elsewhere")
+    with pytest.raises(NotARepository):
+        open_repository(elsewhere, lambda: None)
+
+
+def test_what_goes_wrong_with_it_is_one_line(s3: subprocess.Popen[bytes]) -> None:
+    repositories.new("s3://backups/a")
+    env = {**os.environ, "RSTORE_REPO": "s3://backups/a", "RSTORE_REPO_KEY": repositories.SECRET.decode()}
+    command = [sys.executable, "-m", "rstore_cli.app", "backup", "list"]
+    for changed, exit_code in (
+        ({}, 0),
+        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, 5),
+        ({"RSTORE_REPO": "s3://no-such-bucket/a"}, 4),
+        ({"RSTORE_REPO_KEY": "another key"}, 4),
+    ):
+        ran = subprocess.run(command, env=env | changed, capture_output=True, text=True, timeout=240, check=False)
+        assert ran.returncode == exit_code, (changed, ran)
+        assert len(ran.stderr.splitlines()) == (exit_code != 0), (changed, ran)
+
+
+def test_beside_apaches_broker_under_load(tmp_path: Path) -> None:
+    """Three snapshots while messages come: each is a prefix of the log, byte by byte; Apache starts on the last one."""
+    try:
+        toolchain.apache_broker()
+    except toolchain.Missing as missing:
+        pytest.skip(str(missing))
+    repository = repositories.new(tmp_path / "repository")
+    with real_broker.name_server(tmp_path / "names") as names:
+        with real_broker.broker(tmp_path / "store", names, SETTINGS) as broker:
+            sent: list[Produced] = [produce(broker.broker, "Load", 100, name="first")]
+            load = threading.Thread(target=lambda: sent.append(produce(broker.broker, "Load", 30_000, name="load")))
+            load.start()
+            snapshots = [repositories.back_up(repository, of_store(tmp_path / "store")) for _ in range(3)]
+            load.join()
+            snapshots.append(repositories.back_up(repository, of_store(tmp_path / "store")))
+            assert all(one.snapshot.is_live and not one.snapshot.damaged for one in snapshots)
+            assert snapshots[-1].snapshot.messages == sum(len(one.bodies) for one in sent)
+            log = whole_log(tmp_path / "store")
+        for number, one in enumerate(snapshots):
+            new = tmp_path / f"new-{number}"
+            restored = repositories.bring_back(repository, new, one.name.snapshot_id)
+            assert restored.refusal is None
+            got = whole_log(new)[: one.snapshot.end]
+            assert got == log[: one.snapshot.end]
+            assert_sound(of_store(new))
+        with real_broker.broker(tmp_path / "new-3", names, SETTINGS) as broker:
+            bodies = consume(broker.broker, "Load")
+            assert bodies == set().union(*(one.bodies for one in sent))
+            assert produce(broker.broker, "Load", 10, name="after").codes == {0}
+    assert not check_repository(repository, 1.0).bad
+
+
+def whole_log(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((root / "commitlog").iterdir()))

@@ -1,0 +1,1 @@
+"""The backup repository, snapshots and restores."""
