@@ -108,7 +108,7 @@ def show_check(output: Output, result: RepositoryCheck) -> None:
     if len(result.bad) > _SHOWN:
         output.text(f"  … and {len(result.bad) - _SHOWN} more (--json lists all)")
     if result.bad:
-        output.text("A backup with --full stores again what the store still has: rstore backup create --full")
+        output.text("What the store still has of it is stored again by: rstore backup create --full")
     else:
         output.text(
             "Nothing is wrong." if result.read == result.pieces else "Nothing is wrong in the part that was read."

@@ -2,8 +2,8 @@
 
 Theory. Pieces and segments are named by a keyed hash of what they hold: one that is there already need not be written
 again, whoever wrote it, and one that does not have its name is damaged. A snapshot's name begins with its time and ends
-with the hash of its content. Nothing is ever changed: a writer that dies leaves objects that no snapshot names, which
-`prune` removes. A snapshot is written last, when all that it names is there.
+with the hash of its content. Nothing is changed but what is damaged: a writer that dies leaves objects that no snapshot
+names, which `prune` removes. A snapshot is written last, when all that it names is there.
 """
 
 from __future__ import annotations
@@ -87,17 +87,20 @@ class Repository:
         """The name of what holds these bytes: keyed BLAKE3, 64 hexadecimal digits."""
         return str(self._blake3(data, key=self._name_key).hexdigest())
 
-    def put_piece(self, data: Bytes) -> tuple[str, int]:
-        """Store a piece unless it is there: its name, and the bytes that were written. Raises StorageError."""
-        return self._put(Kind.PIECE, PIECES, data)
+    def put_piece(self, data: Bytes, *, prove: bool = False) -> tuple[str, int]:
+        """Store a piece unless it is there: its name, and the bytes that were written. Raises StorageError.
+
+        `prove`: one that is there is read, and written again where it is damaged.
+        """
+        return self._put(Kind.PIECE, PIECES, data, prove=prove)
 
     def get_piece(self, piece: str) -> bytes:
         """A piece, proved by its name. Raises NotFound, FormatError, StorageError."""
         return self._get(Kind.PIECE, PIECES, piece)
 
-    def put_segment(self, segment: SegmentPieces) -> tuple[str, int]:
+    def put_segment(self, segment: SegmentPieces, *, prove: bool = False) -> tuple[str, int]:
         """As `put_piece`, of what a segment is made of."""
-        return self._put(Kind.SEGMENT, SEGMENTS, segment.encode())
+        return self._put(Kind.SEGMENT, SEGMENTS, segment.encode(), prove=prove)
 
     def get_segment(self, name: str) -> SegmentPieces:
         """What a segment is made of. Raises NotFound, FormatError, StorageError."""
@@ -161,14 +164,21 @@ class Repository:
         """Where an object lies, for messages."""
         return os.path.join(self.where, name)
 
-    def _put(self, kind: Kind, below: str, data: Bytes) -> tuple[str, int]:
+    def _put(self, kind: Kind, below: str, data: Bytes, *, prove: bool) -> tuple[str, int]:
         name = self.hash_of(data)
         path = place(below, name)
-        if self.objects.size(path) is not None:
+        if self.objects.size(path) is not None and not (prove and self._is_damaged(kind, below, name)):
             return name, 0
         packed = self._container.pack(kind, path, data)
         self.objects.put(path, packed)
         return name, len(packed)
+
+    def _is_damaged(self, kind: Kind, below: str, name: str) -> bool:
+        try:
+            self._get(kind, below, name)
+        except FormatError:
+            return True
+        return False
 
     def _get(self, kind: Kind, below: str, name: str) -> bytes:
         path = place(below, name)

@@ -87,7 +87,9 @@ def create(
     key_file: KeyFile = None,
     key_command: KeyCommand = None,
     name: StoreName = None,
-    full: Annotated[bool, typer.Option("--full", help="Read segments again that the last snapshot has.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Read all of the log, and prove the pieces that are there.")
+    ] = False,
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="SIZE", help="Limit of bytes read a second, such as 50M.")
     ] = None,

@@ -48,7 +48,8 @@ class CreateOptions:
 
     Attributes:
         store: the name that snapshots of one store share; None: host and directory.
-        full: read segments again that the snapshot before has.
+        full: read segments again that the snapshot before has, and pieces that the repository has: damaged ones are
+            written again.
         rate: bytes a second that are read at most; None: as fast as it goes.
         jobs: threads; None: what pays.
     """
@@ -158,7 +159,7 @@ class _Creator:
         before = {} if self._options.full else self._segments_before()
         with (
             ClosedLog(self._disk, files.log) as log,
-            PieceWriter(self._repository, self._options.jobs, ReadPace(self._options.rate), self._tick) as writer,
+            self._writer() as writer,
         ):
             last = last_begun(log) if self._live else _last_written(log)
             begun = [one for one in files.log if last is not None and one.offset <= last.offset]
@@ -201,6 +202,10 @@ class _Creator:
         name = self._repository.put_snapshot(snapshot)
         self._note(snapshot)
         return Created(name, snapshot, self._read, self._reused, time.monotonic() - self._began, self._notes)
+
+    def _writer(self) -> PieceWriter:
+        options = self._options
+        return PieceWriter(self._repository, options.jobs, ReadPace(options.rate), self._tick, prove=options.full)
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
@@ -275,7 +280,7 @@ class _Creator:
             not is_last and not judged.unreadable and writer.unreadable == unreadable,
             tuple(judged.damage),
         )
-        name, added = self._repository.put_segment(made)
+        name, added = self._repository.put_segment(made, prove=self._options.full)
         self._segments_added += added
         self._count(made)
         return SegmentRef(

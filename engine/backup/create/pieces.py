@@ -53,6 +53,7 @@ class PieceWriter:
         jobs: threads (default: one a core, and some more to object storage).
         pace: how fast is read.
         progress: told how many bytes were read.
+        prove: whether pieces that the repository has are read, and written again where they are damaged.
 
     Attributes:
         added: bytes that the repository grew by.
@@ -60,7 +61,13 @@ class PieceWriter:
     """
 
     def __init__(
-        self, repository: Repository, jobs: int | None, pace: ReadPace, progress: Callable[[int], None]
+        self,
+        repository: Repository,
+        jobs: int | None,
+        pace: ReadPace,
+        progress: Callable[[int], None],
+        *,
+        prove: bool = False,
     ) -> None:
         self._repository = repository
         remote = "://" in repository.where
@@ -68,6 +75,7 @@ class PieceWriter:
         self._pool = ThreadPoolExecutor(self._threads, "rstore-backup")
         self._pace = pace
         self._progress = progress
+        self._prove = prove
         self._lock = threading.Lock()
         self.added = 0
         self.unreadable = 0
@@ -107,7 +115,7 @@ class PieceWriter:
             data = memoryview(bytes(data).rstrip(b"\0"))
         if not data:
             return None
-        name, added = self._repository.put_piece(data)
+        name, added = self._repository.put_piece(data, prove=self._prove)
         if added:
             with self._lock:
                 self.added += added

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING, Any
 
-from engine.backup.objects.objects import StoredObject
+from engine.backup.objects.objects import LARGEST, StoredObject
 from engine.errors import NotFound, NotInstalled, PeerLost, StorageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,14 @@ class CloudObjects:
     def get(self, name: str) -> bytes:
         """See Objects."""
         try:
-            return bytes(self._obs.get(self._store, name).bytes())
+            answer = self._obs.get(self._store, name)
+            if answer.meta["size"] > LARGEST:
+                raise StorageError(
+                    f"the object has {answer.meta['size']} bytes, more than {LARGEST}", path=self._path(name)
+                )
+            return bytes(answer.bytes())
+        except StorageError:
+            raise
         except FileNotFoundError:
             raise NotFound("no such object in the repository", path=self._path(name)) from None
         except Exception as error:  # noqa: BLE001

@@ -8,7 +8,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from engine.backup.objects.objects import StoredObject
+from engine.backup.objects.objects import LARGEST, StoredObject
 from engine.errors import NotFound, StorageError
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 ASIDE = "aside"
 """The directory of files that have no name yet: what a killed writer leaves in it is nobody's."""
-LARGEST = 64 << 20
-"""Bytes of the largest object that is read: a piece has 4 MiB."""
 _PRIVATE = 0o700
 """A backup holds all messages: its directory is its owner's."""
 

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from engine.files.raw_file import Bytes
 
+LARGEST = 64 << 20
+"""Bytes of the largest object that is read: a piece has 4 MiB."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:

@@ -319,7 +319,8 @@ class _Restore:
             path = os.path.join(self._root, file.path)
             self._disk.mkdirs(os.path.dirname(path))
             self._write_file(path, file)
-        lines = [f"{key}={value}" for key, value in sorted(self._snapshot.sizes.items())]
+        keys = sorted(self._snapshot.sizes.keys() & set(map(apache_key, STORE_SIZES)))
+        lines = [f"{key}={self._snapshot.sizes[key]}" for key in keys]
         self._disk.write_file_atomically(os.path.join(self._root, STORE_CONF), ("\n".join(lines) + "\n").encode())
 
     def _write_file(self, path: str, file: StoredFile) -> None:
