@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from engine.backup.restore.offsets import Offsets
 from engine.config import of_store
 from engine.errors import InvalidArgument, NotFound, Refused, StoreLocked
 from engine.files.disk import Disk
+from engine.files.lock import StoreLock
+from engine.files.raw_file import RawFile
 from engine.format import fastjson
 from engine.format.hosts import LOOPBACK
 from engine.format.message import make_msg_id
@@ -262,3 +265,27 @@ def test_who_prunes_is_alone(fixture_store: Store, tmp_path: Path) -> None:
     with Lease(repository.objects, "backup prune", removes=True), pytest.raises(StoreLocked):
         repositories.back_up(repository, fixture_store("lmq"))
     assert list(repository.objects.list("leases")) == []
+
+
+class Expiring(Disk):
+    """Deletes the log's first segment when it is opened to be read, as retention may while a backup is made."""
+
+    def open_reader(self, path: str) -> RawFile:
+        if path.endswith("commitlog/00000000000000000000") and self.exists(path):
+            self.unlink(path)
+        return super().open_reader(path)
+
+
+def test_retention_beside_a_backup(fixture_copy: Store, tmp_path: Path) -> None:
+    """What was deleted meanwhile is not in the snapshot, and is told; the rest is a sound store."""
+    store = fixture_copy("clean-small")
+    every = records(store)
+    repository = repositories.new(tmp_path / "repository")
+    with StoreLock(Disk(), str(store)):
+        created = repositories.back_up(repository, store, Expiring(), full=True)
+    assert created.snapshot.start == 131072
+    assert any("deleted segment 0" in note for note in created.notes)
+    repositories.bring_back(repository, tmp_path / "new")
+    assert records(tmp_path / "new") == [one for one in every if one[0] >= 131072]
+    assert_sound(of_store(tmp_path / "new"))
+    shutil.rmtree(store)
