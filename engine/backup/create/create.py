@@ -27,6 +27,8 @@ from engine.backup.manifest import SegmentPieces, SegmentRef, Snapshot, StoredFi
 from engine.config import STORE_SIZES, apache_key
 from engine.errors import NewerStore, RStoreError, StorageError
 from engine.files.lock import holder_of
+from engine.files.written import written_end
+from engine.format.quantities import counted
 from engine.inspect.store.survey import survey
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog, last_begun
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.source import Segment
-
-_STEP = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class _Creator:
             ClosedLog(self._disk, files.log) as log,
             self._writer() as writer,
         ):
-            last = last_begun(log) if self._live else _last_written(log)
+            last = last_begun(log) if self._live else _last_written(self._disk, log)
             begun = [one for one in files.log if last is not None and one.offset <= last.offset]
             self._total = sum(one.size for one in begun)
             scanner = Scanner(log, max_message_size=files.config.max_message_size)
@@ -263,7 +263,7 @@ class _Creator:
     ) -> SegmentRef:
         live = self._live and is_last
         judged = judge_segment(self._disk, log, scanner, segment, live=live, jobs=self._options.jobs)
-        written = segment.size if not is_last else _written(log, segment)
+        written = segment.size if not is_last else _written(self._disk, segment)
         held = judged.end - segment.offset if live else written
         unreadable = writer.unreadable
         pieces = writer.put(lambda at, length: log.read(segment.offset + at, length), held)
@@ -319,12 +319,12 @@ class _Creator:
 
     def _note_unreadable(self, pages: int) -> None:
         if pages:
-            self._notes.append(f"the disk could not read {pages} pages of 4 KiB: they are zeros in the backup")
+            self._notes.append(f"the disk could not read {counted(pages, 'page')} of 4 KiB: zeros in the backup")
 
     def _note(self, snapshot: Snapshot) -> None:
         if snapshot.damaged:
             self._notes.append(
-                f"the log has damage, which the backup has, too: {snapshot.damaged} ranges (rstore backup show)"
+                f"the log has damage, which the backup has, too: {counted(snapshot.damaged, 'range')} (rstore backup show)"
             )
         if snapshot.skipped:
             self._notes.append(f"not backed up: {'; '.join(snapshot.skipped[:3])}")
@@ -332,20 +332,20 @@ class _Creator:
             self._notes.append("the log is empty")
 
 
-def _written(log: ClosedLog, segment: Segment) -> int:
-    """Bytes of a segment up to the last that is not zero."""
-    for low, high in reversed(list(log.data_ranges(segment, segment.offset))):
-        for stop in range(high, low, -_STEP):
-            at = max(low, stop - _STEP)
-            data = bytes(log.read(at, stop - at)).rstrip(b"\0")
-            if data:
-                return at + len(data) - segment.offset
-    return 0
+def _written(disk: Disk, segment: Segment) -> int:
+    """Bytes of a segment up to the last that is not zero; all of them where the disk can't read some."""
+    reader = disk.open_reader(segment.path)
+    try:
+        return written_end(reader, 0, segment.size)
+    except StorageError:
+        return segment.size
+    finally:
+        reader.close()
 
 
-def _last_written(log: ClosedLog) -> Segment | None:
+def _last_written(disk: Disk, log: ClosedLog) -> Segment | None:
     """The last segment that holds anything: in a store that nobody has open, also one whose first page was lost."""
-    return next((one for one in reversed(log.segments) if _written(log, one)), None)
+    return next((one for one in reversed(log.segments) if _written(disk, one)), None)
 
 
 def user_and_host() -> str:

@@ -14,7 +14,7 @@ import pytest
 from engine.backup.check import check_repository
 from engine.backup.restore.offsets import Offsets
 from engine.config import of_store
-from engine.errors import InvalidArgument, NotFound, Refused, StoreLocked
+from engine.errors import InvalidArgument, NotFound, Refused, StorageError, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.files.raw_file import RawFile
@@ -289,3 +289,47 @@ def test_retention_beside_a_backup(fixture_copy: Store, tmp_path: Path) -> None:
     assert records(tmp_path / "new") == [one for one in every if one[0] >= 131072]
     assert_sound(of_store(tmp_path / "new"))
     shutil.rmtree(store)
+
+
+class Rotten(Disk):
+    """Can't read one page of the second segment."""
+
+    def open_reader(self, path: str) -> RawFile:
+        file = super().open_reader(path)
+        return _RottenFile(file) if path.endswith("00000000000000131072") else file  # type: ignore[return-value]
+
+
+class _RottenFile:
+    def __init__(self, file: RawFile) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+    def _demand(self, start: int, length: int) -> None:
+        if start < 8192 + 4096 and start + length > 8192:
+            raise StorageError("reading: input/output error", path=self._file.path, offset=8192)
+
+    def read(self, offset: int, length: int) -> memoryview:
+        self._demand(offset, length)
+        return self._file.read(offset, length)
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        self._demand(offset, len(buffer))
+        return self._file.read_into(buffer, offset)
+
+
+@pytest.mark.leaves("log-damage", "unit-missing", "index-missing")
+def test_a_page_that_the_disk_cannot_read(fixture_store: Store, tmp_path: Path) -> None:
+    """All but that page is in the backup, it is told, and the next backup reads the segment again."""
+    store = fixture_store("clean-small")
+    repository = repositories.new(tmp_path / "repository")
+    created = repositories.back_up(repository, store, Rotten())
+    assert any("could not read 1 page" in note for note in created.notes)
+    repositories.bring_back(repository, tmp_path / "new")
+    expected = bytearray((store / "commitlog" / "00000000000000131072").read_bytes())
+    expected[8192 : 8192 + 4096] = bytes(4096)
+    assert (tmp_path / "new" / "commitlog" / "00000000000000131072").read_bytes() == expected
+    repositories.back_up(repository, store)
+    repositories.bring_back(repository, tmp_path / "whole")
+    assert repositories.log_of(tmp_path / "whole") == repositories.log_of(store)
