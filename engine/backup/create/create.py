@@ -323,9 +323,8 @@ class _Creator:
 
     def _note(self, snapshot: Snapshot) -> None:
         if snapshot.damaged:
-            self._notes.append(
-                f"the log has damage, which the backup has, too: {counted(snapshot.damaged, 'range')} (rstore backup show)"
-            )
+            ranges = counted(snapshot.damaged, "damaged range")
+            self._notes.append(f"the log has {ranges}, and so has the backup: rstore backup show latest")
         if snapshot.skipped:
             self._notes.append(f"not backed up: {'; '.join(snapshot.skipped[:3])}")
         if not snapshot.segments:
