@@ -19,9 +19,11 @@ from tests.support.checking import check_clean, stores_below
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests that set HOME find compiled kernels all the same.
 os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
-# A shell's job in the background ignores Ctrl-C, and so would the processes that tests interrupt.
+# A shell's job in the background ignores Ctrl-C, what nohup runs a hang-up, and so would processes that tests signal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 settings.register_profile("rstore", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rstore")
