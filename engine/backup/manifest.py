@@ -12,7 +12,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from engine.config import STORE_CONF
 from engine.errors import FormatError
+from engine.format import names
 
 PIECE_SIZE = 4 << 20
 """Bytes of a segment that one piece holds: aligned, so that an unchanged part is the same piece in each snapshot."""
@@ -167,10 +169,12 @@ class Snapshot:
         return snapshot
 
 
-def is_inside(path: str) -> bool:
-    """Whether a stored path stays below the directory that it is restored into."""
+def is_beside_the_log(path: str) -> bool:
+    """Whether a stored path is that of a file beside the log, and of nothing else below the store or out of it."""
     parts = path.split("/")
-    return bool(path) and "\0" not in path and all(part not in ("", ".", "..") for part in parts)
+    if "\0" in path or any(part in ("", ".", "..") for part in parts):
+        return False
+    return path in (names.CHECKPOINT, STORE_CONF) or (parts[0] in (names.CONFIG, names.CONSUMEQUEUE) and len(parts) > 1)
 
 
 def _demand_in_order(snapshot: Snapshot, where: str) -> None:
@@ -180,8 +184,8 @@ def _demand_in_order(snapshot: Snapshot, where: str) -> None:
             raise FormatError("the snapshot's segments overlap", path=where)
         at = segment.offset + segment.size
     for file in snapshot.files:
-        if not is_inside(file.path):
-            raise FormatError("the snapshot has a file outside of the store", path=where)
+        if not is_beside_the_log(file.path):
+            raise FormatError("the snapshot has a file that backups do not take", path=where)
         if file.size < 0 or len(file.pieces) != math.ceil(file.size / PIECE_SIZE):
             raise FormatError(f"the pieces of {file.path!r} don't add up", path=where)
 

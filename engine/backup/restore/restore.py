@@ -23,7 +23,7 @@ from engine.backup.manifest import PIECE_SIZE, StoredFile
 from engine.backup.restore.cut import Upto, find_end
 from engine.backup.restore.offsets import Offsets, ranges_of, settle_offsets
 from engine.config import STORE_CONF, STORE_SIZES, apache_key
-from engine.errors import InvalidArgument, NoSpaceToSave, Refused, RStoreError
+from engine.errors import CannotRepair, InvalidArgument, NoSpaceToSave, Refused, RStoreError
 from engine.files.written import is_zeros
 from engine.format import names
 from engine.format.names import segment_name
@@ -166,7 +166,7 @@ class _Restore:
         )
         try:
             carry_out(RecoverChange(whole=True, keep=False, jobs=self._options.jobs), self._disk, self._config)
-        except Refused as refusal:
+        except (Refused, CannotRepair) as refusal:
             restored.refusal = refusal
         restored.problems += self._settle_offsets()
         self._disk.unlink(self._note)

@@ -144,7 +144,22 @@ def test_hostile_snapshots(field: str, value: object) -> None:
         Snapshot.decode(json.dumps(fields).encode(), "x")
 
 
-@pytest.mark.parametrize("path", ["../../etc/cron.d/x", "/etc/passwd", "config/../../x", "", "a//b", "a\0b", "."])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../etc/cron.d/x",
+        "/etc/passwd",
+        "config/../../x",
+        "",
+        "a//b",
+        "a\0b",
+        ".",
+        "abort",
+        "commitlog/0",
+        "config",
+        "lock",
+    ],
+)
 def test_no_file_leads_out_of_the_store(path: str) -> None:
     fields = json.loads(_SNAPSHOT.encode())
     fields["files"] = [{"path": path, "size": 0, "pieces": []}]
