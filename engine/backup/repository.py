@@ -12,6 +12,7 @@ import hmac
 import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from engine.backup.container import Container, Kind
 from engine.backup.keys import KEY_SIZE, add_slot, derived, new_main_key, open_with
 from engine.backup.manifest import PIECE_SIZE, SegmentPieces, Snapshot
-from engine.errors import FormatError, NotARepository, NotFound, NotInstalled, Refused, WrongKey
+from engine.errors import FormatError, InvalidArgument, NotARepository, NotFound, NotInstalled, Refused, WrongKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ _LARGEST_SETTINGS = 65536
 _SNAPSHOT_NAME = re.compile(r"(\d{8}T\d{6}\.\d{3}Z)-([0-9a-f]{32})")
 _ID = 32
 _FEWEST_OF_ID = 4
+_THREADS = 16
 _TIME = "%Y%m%dT%H%M%S"
 
 
@@ -141,22 +143,36 @@ class Repository:
         """The snapshot that an operator names: the beginning of its id, or `latest`, `store` being a store's name.
 
         Raises:
-            NotFound: none, or several. FormatError, StorageError.
+            NotFound: none, or several. InvalidArgument: the latest of which store. FormatError, StorageError.
         """
         names = self.snapshots()
         if wanted == "latest":
-            for name in reversed(names):
-                snapshot = self.snapshot(name)
-                if store is None or snapshot.store == store:
-                    return name, snapshot
-            of = "" if store is None else f" of store {store!r}"
-            raise NotFound(f"no snapshot{of}", path=self.where, hint="rstore backup list")
+            return self._latest(names, store)
         wanted = wanted.lower()
         matching = [name for name in names if len(wanted) >= _FEWEST_OF_ID and name.snapshot_id.startswith(wanted)]
         if len(matching) != 1:
             what = "no snapshot has" if not matching else "several snapshots have"
             raise NotFound(f"{what} an id that begins with {wanted!r}", path=self.where, hint="rstore backup list")
         return matching[0], self.snapshot(matching[0])
+
+    def _latest(self, names: list[SnapshotName], store: str | None) -> tuple[SnapshotName, Snapshot]:
+        latest: tuple[SnapshotName, Snapshot] | None = None
+        with ThreadPoolExecutor(_THREADS, "rstore-snapshots") as pool:
+            for name, snapshot in zip(reversed(names), pool.map(self.snapshot, reversed(names)), strict=True):
+                if store is not None and snapshot.store == store:
+                    return name, snapshot
+                if store is None and latest is not None and snapshot.store != latest[1].store:
+                    raise InvalidArgument(
+                        "the repository has snapshots of several stores",
+                        path=self.where,
+                        hint="name the store with --name, or a snapshot by its ID: rstore backup list",
+                    )
+                if store is None and latest is None:
+                    latest = name, snapshot
+        if latest is None:
+            of = "" if store is None else f" of store {store!r}"
+            raise NotFound(f"no snapshot{of}", path=self.where, hint="rstore backup list")
+        return latest
 
     # --- inside -----------------------------------------------------------------------------------------------------
 

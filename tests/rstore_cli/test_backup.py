@@ -47,12 +47,14 @@ def test_a_backup_and_its_restore(fixture_store, tmp_path: Path, repo: Path, cli
     shown = cli("backup", "show", created.json["snapshot"][:8], "--json")
     assert (shown.code, set(shown.json)) == (0, keys_of("backup show"))
     assert sum(segment["messages"] for segment in shown.json["log"]) == created.json["messages"] == 560
-    assert "checkpoint" in cli("backup", "show", "latest").out
+    assert "checkpoint" in cli("backup", "show", "latest", "--name", "other").out
     checked = cli("backup", "check", "--all", "--json")
     assert (checked.code, set(checked.json)) == (0, keys_of("backup check"))
     assert checked.json["piecesRead"] == checked.json["pieces"]
     assert cli("backup", "check", "--read-data", "20%").code == 0
-    restored = cli("--store", tmp_path / "new", "restore", "--json")
+    several = cli("--store", tmp_path / "new", "restore")
+    assert (several.code, "several stores" in several.err) == (2, True)
+    restored = cli("--store", tmp_path / "new", "restore", created.json["snapshot"], "--json")
     assert (restored.code, set(restored.json)) == (0, keys_of("restore"))
     assert restored.json["check"]["counts"]["messages"] == 560
     assert stores.snapshot(store) == before

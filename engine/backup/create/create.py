@@ -28,6 +28,7 @@ from engine.config import STORE_SIZES, apache_key
 from engine.errors import NewerStore, RStoreError, StorageError
 from engine.files.lock import holder_of
 from engine.files.written import written_end
+from engine.format import names
 from engine.format.quantities import counted
 from engine.inspect.store.survey import survey
 from engine.log.scan import Scanner
@@ -174,7 +175,14 @@ class _Creator:
             beside = files_beside(self._disk, files)
             stored = tuple(file for path in beside.paths if (file := self._file(writer, path)) is not None)
             self._note_unreadable(writer.unreadable)
-        skipped = (*(f"{os.path.relpath(odd.path, files.root)}: {odd.why}" for odd in files.odd), *beside.skipped)
+        skipped = (
+            *(
+                f"{os.path.relpath(odd.path, files.root)}: {odd.why}"
+                for odd in files.odd
+                if not self._is_config(odd.path)
+            ),
+            *beside.skipped,
+        )
         snapshot = Snapshot(
             store=self._store,
             host=socket.gethostname(),
@@ -200,7 +208,7 @@ class _Creator:
         self._disk.step("backup:stored")
         lease.demand()
         name = self._repository.put_snapshot(snapshot)
-        self._note(snapshot)
+        self._note(name, snapshot)
         return Created(name, snapshot, self._read, self._reused, time.monotonic() - self._began, self._notes)
 
     def _writer(self) -> PieceWriter:
@@ -287,6 +295,10 @@ class _Creator:
             made.offset, made.size, made.held, name, mtime_ns, made.is_complete, made.messages, made.newest_time
         )
 
+    def _is_config(self, path: str) -> bool:
+        """Whether `files_beside` tells of it."""
+        return path.startswith(os.path.join(self._files.root, names.CONFIG) + os.sep)
+
     def _count(self, segment: SegmentPieces) -> None:
         self._records += segment.records
         self._damaged += len(segment.damage)
@@ -321,10 +333,10 @@ class _Creator:
         if pages:
             self._notes.append(f"the disk could not read {counted(pages, 'page')} of 4 KiB: zeros in the backup")
 
-    def _note(self, snapshot: Snapshot) -> None:
+    def _note(self, name: SnapshotName, snapshot: Snapshot) -> None:
         if snapshot.damaged:
             ranges = counted(snapshot.damaged, "damaged range")
-            self._notes.append(f"the log has {ranges}, and so has the backup: rstore backup show latest")
+            self._notes.append(f"the log has {ranges}, and so has the backup: rstore backup show {name.short}")
         if snapshot.skipped:
             self._notes.append(f"not backed up: {'; '.join(snapshot.skipped[:3])}")
         if not snapshot.segments:
