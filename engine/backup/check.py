@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 from engine.backup.container import HEAD_SIZE
 from engine.backup.repository import PIECES, SEGMENTS, SNAPSHOTS, place
 from engine.errors import RStoreError
-from engine.log.ahead import threads_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from engine.backup.manifest import Snapshot
-    from engine.backup.repository import Repository, SnapshotName
+    from engine.backup.repository import Repository
 
 _AT_ONCE = 256
 
@@ -78,34 +76,31 @@ class RepositoryCheck:
 class Named:
     """What the snapshots of a repository name: objects, each with the snapshots (short ids) that need it.
 
-    `bad`: snapshots and segments that can't be read, so that what they name is not known.
+    `snapshots`: how many there are, those that can't be read among them. `bad`: snapshots and segments that can't be
+    read, so that what they name is not known.
     """
 
-    snapshots: list[tuple[SnapshotName, Snapshot]] = field(default_factory=list)
+    snapshots: int = 0
     segments: dict[str, set[str]] = field(default_factory=dict)
     pieces: dict[str, set[str]] = field(default_factory=dict)
     bad: list[BadObject] = field(default_factory=list)
 
 
-def named_by(repository: Repository, chosen: Callable[[SnapshotName], bool] = lambda _: True) -> Named:
-    """What the chosen snapshots name; each segment is read once. Raises StorageError of lists alone."""
+def named_by(repository: Repository) -> Named:
+    """What the snapshots name; each segment is read once. Raises StorageError of lists alone."""
     named = Named()
-    for name in repository.snapshots():
-        if not chosen(name):
+    for name, snapshot in repository.each(repository.snapshots()):
+        named.snapshots += 1
+        if isinstance(snapshot, RStoreError):
+            named.bad.append(BadObject(f"{SNAPSHOTS}/{name.name}", snapshot.message, (name.short,)))
             continue
-        try:
-            snapshot = repository.snapshot(name)
-        except RStoreError as error:
-            named.bad.append(BadObject(f"{SNAPSHOTS}/{name.name}", error.message, (name.short,)))
-            continue
-        named.snapshots.append((name, snapshot))
         for segment in snapshot.segments:
             named.segments.setdefault(segment.pieces, set()).add(name.short)
         for file in snapshot.files:
             for piece in file.pieces:
                 if piece is not None:
                     named.pieces.setdefault(piece, set()).add(name.short)
-    with ThreadPoolExecutor(_threads(repository), "rstore-check") as pool:
+    with ThreadPoolExecutor(repository.threads(), "rstore-check") as pool:
 
         def pieces_of(item: tuple[str, set[str]]) -> tuple[set[str], tuple[str | None, ...], BadObject | None]:
             segment, users = item
@@ -149,7 +144,7 @@ def check_repository(
             result.size += one.size
             result.pieces += below == PIECES
     named = named_by(repository)
-    result.snapshots = len(named.snapshots) + sum(one.name.startswith(SNAPSHOTS) for one in named.bad)
+    result.snapshots = named.snapshots
     result.bad = list(named.bad)
     wanted = {place(PIECES, piece): users for piece, users in named.pieces.items()}
     for name, users in sorted(wanted.items()):
@@ -187,7 +182,7 @@ def _read(
         return None
 
     done = 0
-    with ThreadPoolExecutor(_threads(repository), "rstore-check") as pool:
+    with ThreadPoolExecutor(repository.threads(), "rstore-check") as pool:
         for first in range(0, len(pieces), _AT_ONCE):
             for bad in pool.map(judge, pieces[first : first + _AT_ONCE]):
                 done += 1
@@ -195,7 +190,3 @@ def _read(
                     progress(done, len(pieces))
                 if bad is not None:
                     yield bad
-
-
-def _threads(repository: Repository) -> int:
-    return max(threads_of(None), 8 if "://" in repository.where else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,6 @@ from engine.errors import RStoreError
 if TYPE_CHECKING:
     from engine.backup.manifest import SegmentPieces, Snapshot
     from engine.backup.repository import Repository, SnapshotName
-
-_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +63,10 @@ class SnapshotDetail:
 
 def snapshots_of(repository: Repository, store: str | None = None) -> list[ListedSnapshot]:
     """All snapshots, oldest first, or those of one store. Raises StorageError: the place can't be listed."""
-
-    def read(name: SnapshotName) -> ListedSnapshot:
-        try:
-            return ListedSnapshot(name, repository.snapshot(name))
-        except RStoreError as error:
-            return ListedSnapshot(name, None, error)
-
-    with ThreadPoolExecutor(_THREADS, "rstore-list") as pool:
-        listed = list(pool.map(read, repository.snapshots()))
+    listed = [
+        ListedSnapshot(name, None, one) if isinstance(one, RStoreError) else ListedSnapshot(name, one)
+        for name, one in repository.each(repository.snapshots())
+    ]
     return [one for one in listed if store is None or one.snapshot is None or one.snapshot.store == store]
 
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from engine.backup.manifest import PIECE_SIZE
+from engine.backup.repository import SEGMENTS, place
 from engine.errors import RStoreError, StorageError
 from engine.log.source import Segment
 
@@ -33,7 +34,7 @@ class RepositoryLog:
         self._repository = repository
         self._refs = {one.offset: one for one in snapshot.segments}
         self._segments = tuple(
-            Segment(one.offset, one.size, repository.path(f"segments/{one.pieces}")) for one in snapshot.segments
+            Segment(one.offset, one.size, repository.path(place(SEGMENTS, one.pieces))) for one in snapshot.segments
         )
         self._offsets = [one.offset for one in self._segments]
         self._lists: dict[int, SegmentPieces] = {}

@@ -15,7 +15,7 @@ from engine.backup.leases import Lease
 from engine.backup.objects.directory import ASIDE
 from engine.backup.repository import PIECES, SEGMENTS, SNAPSHOTS, place
 from engine.backup.retention import Keep, kept
-from engine.errors import InvalidArgument, Refused
+from engine.errors import InvalidArgument, Refused, RStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -68,8 +68,9 @@ def plan_forget(repository: Repository, ids: Sequence[str], keep: Keep, store: s
         raise InvalidArgument("name snapshots, or what is kept", hint="backup forget ID, or --keep-daily 7")
     named = {repository.find(one)[0].snapshot_id for one in ids}
     by_store: dict[str, list[tuple[SnapshotName, Snapshot]]] = {}
-    for name in repository.snapshots():
-        snapshot = repository.snapshot(name)
+    for name, snapshot in repository.each(repository.snapshots()):
+        if isinstance(snapshot, RStoreError):
+            raise snapshot
         by_store.setdefault(snapshot.store, []).append((name, snapshot))
     plan = ForgetPlan()
     for its_store, some in by_store.items():

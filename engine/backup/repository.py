@@ -18,12 +18,22 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from engine.backup.container import Container, Kind
-from engine.backup.keys import KEY_SIZE, add_slot, derived, new_main_key, open_with
+from engine.backup.keys import KEY_SIZE, SLOTS, add_slot, derived, new_main_key, open_with
 from engine.backup.manifest import PIECE_SIZE, SegmentPieces, Snapshot
-from engine.errors import FormatError, InvalidArgument, NotARepository, NotFound, NotInstalled, Refused, WrongKey
+from engine.errors import (
+    FormatError,
+    InvalidArgument,
+    NotARepository,
+    NotFound,
+    NotInstalled,
+    Refused,
+    RStoreError,
+    WrongKey,
+)
+from engine.log.ahead import threads_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from engine.backup.objects.objects import Objects
     from engine.files.raw_file import Bytes
@@ -36,6 +46,8 @@ _SNAPSHOT_NAME = re.compile(r"(\d{8}T\d{6}\.\d{3}Z)-([0-9a-f]{32})")
 _ID = 32
 _FEWEST_OF_ID = 4
 _THREADS = 16
+"""Snapshots that are read side by side: they are small."""
+_REMOTE_THREADS = 8
 _TIME = "%Y%m%dT%H%M%S"
 
 
@@ -155,20 +167,40 @@ class Repository:
             raise NotFound(f"{what} an id that begins with {wanted!r}", path=self.where, hint="rstore backup list")
         return matching[0], self.snapshot(matching[0])
 
+    def each(self, names: Sequence[SnapshotName]) -> Iterator[tuple[SnapshotName, Snapshot | RStoreError]]:
+        """Snapshots in the order of `names`, read side by side; in place of one that can't be read, why."""
+
+        def read(name: SnapshotName) -> Snapshot | RStoreError:
+            try:
+                return self.snapshot(name)
+            except RStoreError as error:
+                return error
+
+        pool = ThreadPoolExecutor(_THREADS, "rstore-snapshots")
+        try:
+            yield from zip(names, pool.map(read, names), strict=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def threads(self, jobs: int | None = None) -> int:
+        """How many threads read or write its pieces; `jobs` None: one a core, and some more over a network."""
+        return max(threads_of(jobs), _REMOTE_THREADS if "://" in self.where and jobs is None else 1)
+
     def _latest(self, names: list[SnapshotName], store: str | None) -> tuple[SnapshotName, Snapshot]:
         latest: tuple[SnapshotName, Snapshot] | None = None
-        with ThreadPoolExecutor(_THREADS, "rstore-snapshots") as pool:
-            for name, snapshot in zip(reversed(names), pool.map(self.snapshot, reversed(names)), strict=True):
-                if store is not None and snapshot.store == store:
-                    return name, snapshot
-                if store is None and latest is not None and snapshot.store != latest[1].store:
-                    raise InvalidArgument(
-                        "the repository has snapshots of several stores",
-                        path=self.where,
-                        hint="name the store with --name, or a snapshot by its ID: rstore backup list",
-                    )
-                if store is None and latest is None:
-                    latest = name, snapshot
+        for name, snapshot in self.each(names[::-1]):
+            if isinstance(snapshot, RStoreError):
+                raise snapshot
+            if store is None and latest is not None and snapshot.store != latest[1].store:
+                raise InvalidArgument(
+                    "the repository has snapshots of several stores",
+                    path=self.where,
+                    hint="name the store with --name, or a snapshot by its ID: rstore backup list",
+                )
+            if store is not None and snapshot.store == store:
+                return name, snapshot
+            if store is None and latest is None:
+                latest = name, snapshot
         if latest is None:
             of = "" if store is None else f" of store {store!r}"
             raise NotFound(f"no snapshot{of}", path=self.where, hint="rstore backup list")
@@ -277,7 +309,7 @@ def _anything(objects: Objects) -> Iterator[str]:
     """Names of what lies there, if anything does."""
     if objects.size(SETTINGS) is not None:
         yield SETTINGS
-    for below in ("keys", PIECES, SEGMENTS, SNAPSHOTS):
+    for below in (SLOTS, PIECES, SEGMENTS, SNAPSHOTS):
         for one in objects.list(below):
             yield one.name
             return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from engine.errors import InvalidArgument
+from engine.format.quantities import moment
 from rstore_cli._common import FOUND, OK, Jobs, parse_size, settings_of
 from rstore_cli.backup_text import show_check, show_created, show_list, show_snapshot
 from rstore_cli.change import agreed
@@ -237,7 +238,7 @@ def forget(
     plan = plan_forget(repository, snapshots or (), keep, name)
     if not output.json:
         for one, snapshot in plan.forgotten:
-            output.text(f"remove {one.short}  {_moment(one.time_ms)}  {printable(snapshot.store)}")
+            output.text(f"remove {one.short}  {moment(one.time_ms)}  {printable(snapshot.store)}")
         output.text(f"{count(len(plan.forgotten), 'snapshot')} to remove, {count(len(plan.stay), 'snapshot')} to keep")
     done = bool(plan.forgotten) and not dry_run and (yes or agreed(output, "forget"))
     if done:
@@ -369,9 +370,3 @@ def _share(text: str | None) -> float:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _moment(time_ms: int) -> str:
-    from engine.format.quantities import moment
-
-    return moment(time_ms)

@@ -158,10 +158,7 @@ class _Creator:
     def run(self, lease: Lease) -> Created:
         files = self._files
         before = {} if self._options.full else self._segments_before()
-        with (
-            ClosedLog(self._disk, files.log) as log,
-            self._writer() as writer,
-        ):
+        with ClosedLog(self._disk, files.log) as log, self._writer() as writer:
             last = last_begun(log) if self._live else _last_written(self._disk, log)
             begun = [one for one in files.log if last is not None and one.offset <= last.offset]
             self._total = sum(one.size for one in begun)
@@ -191,7 +188,7 @@ class _Creator:
             root=files.root,
             started=self._started,
             finished=_now_ms(),
-            start=segments[0].offset if segments else max(0, files.log[0].offset if files.log else 0),
+            start=segments[0].offset if segments else files.log[0].offset if files.log else 0,
             end=segments[-1].offset + segments[-1].held if segments else 0,
             is_live=self._live,
             abort=files.abort,

@@ -38,8 +38,9 @@ def files_beside(disk: Disk, files: StoreFiles) -> Beside:
     a table is missing beside its .bak, it is looked for again.
     """
     config = os.path.join(files.root, names.CONFIG)
+    expired = [os.path.relpath(path, files.root) for path in _ends_of_expired(disk, files)]
     for _ in range(_TRIES):
-        beside = _look(disk, files, config)
+        beside = _look(disk, files, config, expired)
         present = set(beside.paths)
         if not any(path.endswith(_BACKUP) and path.removesuffix(_BACKUP) not in present for path in beside.paths):
             break
@@ -49,8 +50,8 @@ def files_beside(disk: Disk, files: StoreFiles) -> Beside:
     return beside
 
 
-def _look(disk: Disk, files: StoreFiles, config: str) -> Beside:
-    paths: list[str] = []
+def _look(disk: Disk, files: StoreFiles, config: str, expired: list[str]) -> Beside:
+    paths = list(expired)
     skipped: list[str] = []
     if disk.is_dir(config):
         _below(disk, files, config, paths, skipped)
@@ -58,7 +59,6 @@ def _look(disk: Disk, files: StoreFiles, config: str) -> Beside:
         entry = disk.look(os.path.join(files.root, name))
         if entry is not None and entry.is_file:
             paths.append(name)
-    paths += [os.path.relpath(path, files.root) for path in _ends_of_expired(disk, files)]
     return Beside(tuple(sorted(paths)), tuple(sorted(skipped)))
 
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.backup.manifest import BackedUpDamage
-from engine.files.written import is_zeros
 from engine.format.judge import Reason
-from engine.inspect.check.verify import settled_events
+from engine.inspect.check.verify import judge_tail, settled_events
 from engine.log.ahead import scan_ahead
 from engine.log.scan import Damage, RecordBatch
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 Figures: TypeAlias = tuple[int, int, int, int]
 """Of a batch: records, messages, the first and the newest storeTimestamp (ms)."""
-_CHUNK = 1 << 20
 
 
 @dataclass(slots=True)
@@ -67,13 +65,11 @@ def judge_segment(
         elif isinstance(event, Damage):
             judged.unreadable |= event.reason is Reason.UNREADABLE
             held.append(event)
-    if live:
-        if last is not None and not _is_proved(last):
-            judged.end = last.offset(-1)
-            judged.records -= 1
-            judged.messages -= int(last.consumable()[-1])
-        return judged
-    judged.damage += [_range(one) for one in held if not _is_unwritten(log, one)]
+    if live and last is not None and not _is_proved(last):
+        judged.end = last.offset(-1)
+        judged.records -= 1
+        judged.messages -= int(last.consumable()[-1])
+    judged.damage += [BackedUpDamage(bad.offset, bad.length, bad.reason) for bad in judge_tail(log, held, live)]
     return judged
 
 
@@ -99,14 +95,3 @@ def _is_proved(batch: RecordBatch) -> bool:
 
 def _range(damage: Damage) -> BackedUpDamage:
     return BackedUpDamage(damage.offset, damage.length, damage.reason.value)
-
-
-def _is_unwritten(log: ClosedLog, damage: Damage) -> bool:
-    """Whether a range at the end of a segment is zeros: nothing was written there yet."""
-    if damage.reason is not Reason.EMPTY:
-        return False
-    return all(
-        is_zeros(log.read(at, min(_CHUNK, high - at, damage.end - at)))
-        for low, high in log.data_ranges(damage.segment, damage.offset)
-        for at in range(low, min(high, damage.end), _CHUNK)
-    )

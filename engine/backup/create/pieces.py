@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from engine.backup.manifest import PIECE_SIZE
 from engine.errors import StorageError
-from engine.log.ahead import threads_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 _PAGE = 4096
 _AHEAD = 2
-_STORING = 8
-"""Threads that store pieces where that waits for a network."""
 
 
 class ReadPace:
@@ -50,7 +47,7 @@ class PieceWriter:
 
     Args:
         repository: that gets them.
-        jobs: threads (default: one a core, and some more to object storage).
+        jobs: as `Repository.threads`.
         pace: how fast is read.
         progress: told how many bytes were read.
         prove: whether pieces that the repository has are read, and written again where they are damaged.
@@ -70,8 +67,7 @@ class PieceWriter:
         prove: bool = False,
     ) -> None:
         self._repository = repository
-        remote = "://" in repository.where
-        self._threads = max(threads_of(jobs), _STORING if remote and jobs is None else 1)
+        self._threads = repository.threads(jobs)
         self._pool = ThreadPoolExecutor(self._threads, "rstore-backup")
         self._pace = pace
         self._progress = progress

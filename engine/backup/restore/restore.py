@@ -18,7 +18,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.backup.log import RepositoryLog
 from engine.backup.manifest import PIECE_SIZE, StoredFile
 from engine.backup.restore.cut import Upto, find_end
 from engine.backup.restore.offsets import Offsets, ranges_of, settle_offsets
@@ -28,7 +27,6 @@ from engine.files.written import is_zeros
 from engine.format import names
 from engine.format.names import segment_name
 from engine.inspect.store.survey import survey
-from engine.log.ahead import threads_of
 from engine.repair.change import carry_out
 from engine.repair.recover.change import RecoverChange
 
@@ -47,7 +45,6 @@ _BEGUN = {UNDER_WAY + ".tmp"}
 """What a run that was killed at its very beginning has left."""
 _LARGEST_NOTE = 65536
 _LOG, _QUEUES = "log", "queues"
-_CLOUD_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +140,7 @@ class _Restore:
     def run(self) -> RestoredStore:
         stage = self._begin()
         snapshot = self._snapshot
-        segments = [one for one in snapshot.segments if one.offset < self._end]
+        segments = self._segments()
         if stage == _LOG and not self._has_its_name():
             self._write_log(segments)
             self._write_files()
@@ -223,9 +220,9 @@ class _Restore:
         self._disk.write_file_atomically(self._note, json.dumps(note).encode())
 
     def _demand_space(self) -> None:
-        segments = [one for one in self._snapshot.segments if one.offset < self._end]
-        needed = sum(min(one.held, self._end - one.offset) for one in segments)
-        needed += segments[-1].size - min(segments[-1].held, self._end - segments[-1].offset) if segments else 0
+        segments = self._segments()
+        needed = sum(map(self._length_of, segments))
+        needed += segments[-1].size - self._length_of(segments[-1]) if segments else 0
         place = self._log_directory
         while not self._disk.exists(place):
             place = os.path.dirname(place)
@@ -233,20 +230,26 @@ class _Restore:
         if needed > free:
             raise NoSpaceToSave(f"the log needs {needed} bytes, and {free} are free", path=place)
 
+    def _segments(self) -> list[SegmentRef]:
+        """Those that the restored log has a part of."""
+        return [one for one in self._snapshot.segments if one.offset < self._end]
+
+    def _length_of(self, segment: SegmentRef) -> int:
+        """Bytes of a segment that are restored."""
+        return min(segment.held, self._end - segment.offset)
+
     # --- the log ----------------------------------------------------------------------------------------------------
 
     def _write_log(self, segments: list[SegmentRef]) -> None:
         if self._disk.exists(self._log_directory) and segments:
             self._disk.remove_dir(self._log_directory)  # an empty one would be in the way of the name
         self._disk.mkdirs(self._aside)
-        total = sum(min(one.held, self._end - one.offset) for one in segments)
-        log = RepositoryLog(self._repository, self._snapshot)
-        remote = "://" in self._repository.where
-        threads = max(threads_of(self._options.jobs), _CLOUD_THREADS if remote and self._options.jobs is None else 1)
+        total = sum(map(self._length_of, segments))
+        threads = self._repository.threads(self._options.jobs)
         with ThreadPoolExecutor(threads, "rstore-restore") as pool:
             for segment in segments:
-                pieces = log.pieces_of(next(one for one in log.segments if one.offset == segment.offset)).pieces
-                length = min(segment.held, self._end - segment.offset)
+                pieces = self._repository.get_segment(segment.pieces).pieces
+                length = self._length_of(segment)
                 path = os.path.join(self._aside, segment_name(segment.offset))
                 is_last = segment is segments[-1]
                 self._write(pool, threads, path, segment.size, length, pieces, total, allocate=is_last)
