@@ -30,6 +30,7 @@ FOLDERS = (
     names.CONFIG,
     names.SALVAGE,
     names.QUARANTINE,
+    names.SEALS,
 )
 """Directories in a store that may be links."""
 

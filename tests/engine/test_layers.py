@@ -23,6 +23,7 @@ LEVELS = {
     "engine.services": 4,
     "engine.inspect": 4,
     "engine.repair": 5,
+    "engine.seals": 5,
     "engine.store_parts": 6,
     "engine.store": 6,
     "engine.read_store": 6,
@@ -49,11 +50,13 @@ BESIDE = {
     ("engine.broker_conf", "engine.format"),
     ("engine.config", "engine.broker_conf"),
     ("engine.config", "engine.format"),
+    ("engine.repair", "engine.seals"),
     ("engine.store", "engine.store_parts"),
     ("engine.wire", "engine.format"),
 }
 """Imports within one floor that are wanted: settings and frames are made of what the format declares, a store's
-settings of what a broker makes of its file, the open store of its parts."""
+settings of what a broker makes of its file, the open store of its parts; a repair removes the seals of what it changes.
+"""
 
 ROOMS: dict[str, dict[str, set[str]]] = {
     "engine.inspect": {

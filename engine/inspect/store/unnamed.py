@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from engine.inspect.store.survey import StoreFiles
 
 _OTHERS = frozenset(
-    {names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX, names.CONFIG, names.SALVAGE, names.QUARANTINE}
+    {
+        names.CONSUMEQUEUE,
+        names.CONSUMEQUEUE_EXT,
+        names.INDEX,
+        names.CONFIG,
+        names.SALVAGE,
+        names.QUARANTINE,
+        names.SEALS,
+    }
 )
 
 
