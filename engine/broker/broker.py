@@ -10,7 +10,6 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from engine.broker.ha import metadata
 from engine.broker.ha.role import Role
 from engine.broker.handlers.admin_broker import BrokerAdmin
 from engine.broker.handlers.admin_clients import ClientAdmin
@@ -53,6 +52,7 @@ from engine.broker.turns import TURN_S
 from engine.broker.watch.live import Watched
 from engine.broker.watch.runtime import RuntimeInfo
 from engine.broker.watch.stats import Stats
+from engine.client import master_tables
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -106,10 +106,10 @@ class Broker:
         def file(name: str) -> ConfigFile:
             return ConfigFile(disk, root, name, self.history, self.unwritten)
 
-        self._delays = file(metadata.DELAYS)
-        self.topics = TopicTable(settings, file(metadata.TOPICS), loop, now)
-        self.groups = GroupTable(file(metadata.GROUPS), loop, now, auto_create=settings.auto_create_group)
-        self.offsets = ConsumerOffsets(file(metadata.OFFSETS))
+        self._delays = file(master_tables.DELAYS)
+        self.topics = TopicTable(settings, file(master_tables.TOPICS), loop, now)
+        self.groups = GroupTable(file(master_tables.GROUPS), loop, now, auto_create=settings.auto_create_group)
+        self.offsets = ConsumerOffsets(file(master_tables.OFFSETS))
         self.sql_filters = SqlFilters()
         self.filters = ConsumerFilters(
             file("consumerFilter.json"), now, settings.filter_data_ms, self.sql_filters, settings.consumer_filters
@@ -128,10 +128,10 @@ class Broker:
         self.role = Role(
             store=store,
             tables={
-                metadata.TOPICS: self.topics.take,
-                metadata.OFFSETS: self.offsets.take,
-                metadata.DELAYS: self.schedule.take,
-                metadata.GROUPS: self.groups.take,
+                master_tables.TOPICS: self.topics.take,
+                master_tables.OFFSETS: self.offsets.take,
+                master_tables.DELAYS: self.schedule.take,
+                master_tables.GROUPS: self.groups.take,
             },
             settings=settings.ha,
             host=settings.broker_ip2 or settings.broker_ip1,

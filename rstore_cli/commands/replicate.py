@@ -18,7 +18,7 @@ from rstore_cli.screen import is_terminal
 
 if TYPE_CHECKING:
     from engine.broker.ha.replicate import Replicated, Tell
-    from engine.broker.net.peer import RequestSigner
+    from engine.client.signed_peer import RequestSigner
 
 _EVERY_S = 10.0
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

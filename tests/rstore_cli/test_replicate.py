@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from engine.broker.ha import metadata
+from engine.client import master_tables
 from engine.config import StoreConfig, parse
 from engine.format.message import Message
 from engine.store import MessageStore
@@ -79,7 +79,7 @@ def test_a_broker_whose_settings_are_no_numbers(
     async def settings(client: object) -> dict[str, str]:
         return {name: said}
 
-    monkeypatch.setattr(metadata, "settings", settings)
+    monkeypatch.setattr(master_tables, "settings", settings)
     found = cli(*words(master, tmp_path / "copy", "--until-caught-up"))
     assert (found.code, "Traceback" in found.err) == (4, False), found.err
     assert f"the broker sent an invalid {name}" in found.err

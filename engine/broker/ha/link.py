@@ -15,6 +15,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from engine.client.stream import tls_reason
 from engine.errors import FormatError, RStoreError
 from engine.wire.ha import AckReader, BadTransfer, encode_header
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.broker.ha.settings import HaSettings
-    from engine.broker.net.stream import Stream
+    from engine.client.stream import Stream
     from engine.log.commitlog import CommitLog
 
 _LOOK_S = 1.0
@@ -199,7 +200,7 @@ class Link:
         except TimeoutError:
             self._events.rejected(self.address, Rejection.SILENT, "no TLS handshake in time")
         except ssl.SSLError as error:
-            self._events.rejected(self.address, Rejection.TLS, f"TLS: {_reason(error)}")
+            self._events.rejected(self.address, Rejection.TLS, f"TLS: {tls_reason(error)}")
         else:
             self.is_slave = True
             self._events.greeted(self)
@@ -287,7 +288,3 @@ class Link:
         self._sent = at  # before: the slave may be quicker to report it than we to note it
         self._stream.send(parts)
         return at - offset
-
-
-def _reason(error: ssl.SSLError) -> str:
-    return str(error.reason or error).replace("_", " ").lower()

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from engine.broker.ha.group import GroupTransfer
 from engine.broker.ha.link import Link, Rejection
 from engine.broker.net import ports
-from engine.broker.net.stream import Stream, TlsStream
+from engine.client.stream import Stream, TlsStream
 from engine.config import BrokerRole
 from engine.log.results import PutMessageStatus
 from engine.services.waiting import FlushFuture

@@ -11,27 +11,26 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.broker.ha import metadata
 from engine.broker.ha.follower import OVERLAP, ahead
 from engine.broker.ha.settings import HaSettings
 from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.broker.tables.config_file import ConfigFile
+from engine.client import master_tables
 from engine.client.connection import RemotingClient
 from engine.config import BrokerRole
-from engine.errors import CannotRepair, FormatError, RStoreError, StorageError
+from engine.errors import CannotRepair, RStoreError, StorageError
 from engine.files.disk import Disk
-from engine.format.numbers import INT_MAX, parse_int
 from engine.store import MessageStore
 from engine.wire.address import PORT_MAX, parse_address
 
 if TYPE_CHECKING:
     import ssl
 
-    from engine.broker.net.peer import RequestSigner
+    from engine.client.signed_peer import RequestSigner
     from engine.config import StoreConfig
 
 _ASK_S = 1.0
@@ -147,15 +146,15 @@ class _Replication:
         self._began = time.monotonic()
         self._tables: tuple[str, ...] = ()
         self._master: RemotingClient | None = None
-        self._peer = metadata.AskedMaster(wanted.broker, wanted.signer, log)
+        self._peer = master_tables.AskedMaster(wanted.broker, wanted.signer, log)
 
     async def run(self) -> Replicated:
         host, broker_port = parse_address(self._wanted.broker)
         try:
-            figures = await metadata.runtime(await self._asked())
+            figures = await master_tables.runtime(await self._asked())
             settings = await self._settings()
             config = self._sized(settings)
-            port = self._wanted.ha_port or _number(settings, "haListenPort", PORT_MAX) or broker_port + 1
+            port = self._wanted.ha_port or master_tables.number(settings, "haListenPort", PORT_MAX) or broker_port + 1
             store = MessageStore.open(config)
             try:
                 return await self._copy(store, f"{host}:{port}", figures)
@@ -167,14 +166,14 @@ class _Replication:
 
     # --- the broker -------------------------------------------------------------------------------------------------
 
-    async def _asked(self) -> metadata.AskedMaster:
+    async def _asked(self) -> master_tables.AskedMaster:
         if self._master is None or not self._master.is_open:
             self._master = await RemotingClient.connect(self._wanted.broker, tls=self._wanted.tls)
         return self._peer.by(self._master)
 
     async def _settings(self) -> dict[str, str]:
         try:
-            return await metadata.settings(await self._asked())
+            return await master_tables.settings(await self._asked())
         except RStoreError as error:
             self._log.warning("the broker did not send its settings", extra={"why": str(error)})
             return {}
@@ -186,11 +185,11 @@ class _Replication:
         fresh = not any(disk.exists(path) and disk.listdir(path) for path in config.log_directories)
         changes: dict[str, Any] = {}
         for name, field in _SIZES.items():
-            size = _number(settings, name)
+            size = master_tables.number(settings, name)
             if field not in config.given and size is not None and fresh:
                 changes[field] = size
         config = config.with_changes(**changes, broker_role=BrokerRole.SLAVE)
-        theirs = _number(settings, "mappedFileSizeCommitLog") or config.mapped_file_size_commit_log
+        theirs = master_tables.number(settings, "mappedFileSizeCommitLog") or config.mapped_file_size_commit_log
         if (fresh or "mapped_file_size_commit_log" in config.given) and theirs != config.mapped_file_size_commit_log:
             raise CannotRepair(
                 f"the broker's segment size is {theirs}, the copy's is {config.mapped_file_size_commit_log}",
@@ -211,7 +210,7 @@ class _Replication:
             bytes_per_s=wanted.bytes_per_s,
             tls=wanted.tls,
         )
-        begin, master_end = metadata.extent(figures)
+        begin, master_end = master_tables.extent(figures)
         if store.log.max_offset > master_end:
             raise ahead(store, master_end)
         client.know(begin, master_end)
@@ -235,8 +234,8 @@ class _Replication:
                     return self._now(store, client.state, master_end)
                 await asyncio.sleep(_ASK_S if now.lag or not wanted.until_caught_up else _ASK_S / 10)
                 try:
-                    figures = await metadata.runtime(await self._asked())
-                    begin, master_end = metadata.extent(figures)
+                    figures = await master_tables.runtime(await self._asked())
+                    begin, master_end = master_tables.extent(figures)
                     client.know(begin, master_end)
                     heard = time.monotonic()
                 except RStoreError as error:
@@ -277,9 +276,9 @@ class _Replication:
     async def _copy_tables(self, store: MessageStore) -> None:
         root = os.fspath(store.config.store_path_root_dir)
         copied = set(self._tables)
-        for name in metadata.TABLES:
+        for name in master_tables.TABLES:
             try:
-                table = await metadata.fetch(await self._asked(), name)
+                table = await master_tables.fetch(await self._asked(), name)
             except StorageError as error:
                 self._log.warning("configuration table not copied", extra={"table": name, "why": str(error)})
                 continue
@@ -287,13 +286,4 @@ class _Replication:
             if file.load() != table:
                 file.save(table)
             copied.add(name)
-        self._tables = tuple(name for name in metadata.TABLES if name in copied)
-
-
-def _number(settings: Mapping[str, str], name: str, most: int = INT_MAX) -> int | None:
-    """A number of a broker's settings; None: it says none, or 0. Raises FormatError: what it says is none."""
-    text = settings.get(name)
-    try:
-        return (parse_int(text, 0, most) or None) if text else None
-    except ValueError:
-        raise FormatError(f"the broker sent an invalid {name}: {(text or '')[:100]!r}") from None
+        self._tables = tuple(name for name in master_tables.TABLES if name in copied)

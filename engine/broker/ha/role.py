@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from engine.broker.ha.settings import HaSettings
     from engine.broker.ha.sync import Take
-    from engine.broker.net.peer import RequestSigner
+    from engine.client.signed_peer import RequestSigner
     from engine.store import MessageStore
 
 _LOOK_S = 1.0

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker.ha.follower import OVERLAP, BeginsLater, Diverged, Follower, OutOfStep, incoming_of
-from engine.broker.net.stream import Stream, TlsStream
+from engine.client.stream import Stream, Untrusted, greeted_stream, tls_reason
 from engine.config import FlushDiskType
-from engine.errors import FormatError, RStoreError, StorageError
+from engine.errors import RStoreError, StorageError
 from engine.log.incoming import BadRecord
 from engine.wire.address import parse_address
 from engine.wire.ha import BadTransfer, TransferReader, encode_ack
@@ -46,10 +46,6 @@ _DIVERGED_S = 60.0
 _FAULTY_MOST_S = 60.0
 _BEGINS_LATER = 3
 """How often, one after another, a master may say that its log begins later, and is asked again at once."""
-
-
-class Untrusted(FormatError):
-    """The master's certificate is not trusted, or is another host's."""
 
 
 class LinkStatus(enum.Enum):
@@ -213,7 +209,7 @@ class SlaveClient:
                 except RStoreError as error:
                     self._away(error)
                 except ssl.SSLError as error:  # of TLS 1.3 a server says only after the handshake what it wants
-                    self._away(StorageError(f"{self._master}: TLS failed: {_reason(error)}"))
+                    self._away(StorageError(f"{self._master}: TLS failed: {tls_reason(error)}"))
                 except OSError as error:
                     self._away(StorageError(f"{self._master}: {(error.strerror or str(error)).lower()}"))
             if not self._stopping.is_set():
@@ -250,7 +246,7 @@ class SlaveClient:
         with socket.create_connection((host, port), min(limit_s, _CONNECT_S)) as link:
             self._socket = link
             try:
-                stream = self._stream(link, host, min(limit_s, _CONNECT_S))
+                stream = greeted_stream(link, host, min(limit_s, _CONNECT_S), self._tls)
                 follower = Follower(self._store, self._overlap, self._start, self._master_min, self._incoming)
                 self._waits_at = follower.first_report
                 stream.send([encode_ack(follower.first_report)])
@@ -260,20 +256,6 @@ class SlaveClient:
                 self._copy(stream, follower, limit_s, master)
             finally:
                 self._socket = self._waits_at = None
-
-    def _stream(self, link: socket.socket, host: str, limit_s: float) -> Stream:
-        """The connection, greeted. Raises Untrusted, StorageError, OSError."""
-        if self._tls is None:
-            return Stream(link, limit_s)
-        try:
-            stream = TlsStream(link, limit_s, self._tls, host)
-            stream.greet(limit_s)
-        except ssl.SSLCertVerificationError as error:
-            raise Untrusted(f"the master's certificate is not trusted: {error.verify_message}") from None
-        except ssl.SSLError as error:
-            why = f"{self._master}: TLS failed: {_reason(error)}"
-            raise StorageError(why, hint="--ha-tls must be on at the master, too") from None
-        return stream
 
     def _copy(self, stream: Stream, follower: Follower, limit_s: float, master: str) -> None:
         reader = TransferReader()
@@ -346,7 +328,3 @@ class SlaveClient:
         if link is not None:
             with contextlib.suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
-
-
-def _reason(error: ssl.SSLError) -> str:
-    return str(error.reason or error).replace("_", " ").lower()

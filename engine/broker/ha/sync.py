@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from engine.broker.ha import metadata
+from engine.client import master_tables
 from engine.client.connection import RemotingClient
 from engine.errors import RStoreError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Take = Callable[[dict[str, Any]], Awaitable[None] | None]
     """Takes over a table of a master's, in the loop's thread; what it gives is awaited."""
 
-    from engine.broker.net.peer import RequestSigner
+    from engine.client.signed_peer import RequestSigner
 
 FIRST_S, EVERY_S = 3.0, 10.0
 
@@ -49,7 +49,7 @@ class SlaveSync:
         signer: RequestSigner | None = None,
     ) -> None:
         self._signer = signer
-        self._asked = metadata.AskedMaster("", None, log)
+        self._asked = master_tables.AskedMaster("", None, log)
         self._tls = tls
         self._master = master
         self._know = know
@@ -70,14 +70,14 @@ class SlaveSync:
     async def _round(self, address: str) -> None:
         wrong = 0
         if self._asked.address != address:
-            self._asked = metadata.AskedMaster(address, self._signer, self._log)
+            self._asked = master_tables.AskedMaster(address, self._signer, self._log)
         try:
             async with await RemotingClient.connect(address, tls=self._tls) as client:
                 master = self._asked.by(client)
-                self._know(*metadata.extent(await metadata.runtime(master)))
+                self._know(*master_tables.extent(await master_tables.runtime(master)))
                 for name, take in self._take.items():
                     try:
-                        taking = take(await metadata.fetch(master, name))
+                        taking = take(await master_tables.fetch(master, name))
                         if taking is not None:
                             await taking
                     except (RStoreError, TypeError, ValueError, AttributeError) as error:

@@ -15,8 +15,8 @@ import orjson
 
 from engine.broker.names import registration
 from engine.broker.names.route_table import with_permission
-from engine.broker.net.peer import Peer, RequestSigner
 from engine.client.connection import RemotingClient
+from engine.client.signed_peer import Peer, RequestSigner
 from engine.errors import FormatError, StorageError
 from engine.format import fastjson
 from engine.format.hashing import body_crc

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine.broker.ha import sync
-from engine.broker.ha.metadata import extent
 from engine.broker.ha.settings import HaSettings
+from engine.client.master_tables import extent
 from engine.config import BrokerRole, StoreConfig
 from engine.errors import FormatError
 from engine.wire.codes import RequestCode, ResponseCode

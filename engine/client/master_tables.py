@@ -1,4 +1,5 @@
-"""What a slave copies of its master beside the log: topics, groups, offsets, delayed messages' offsets.
+"""What a slave copies of its master beside the log: topics, groups, offsets, delayed messages' offsets. And what a
+broker tells of its store.
 
 Source: SlaveSynchronize (4.9.8); BROKER.md 3.2.
 """
@@ -8,18 +9,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.broker.net.peer import Peer
 from engine.client.connection import TIMEOUT_S, RemotingClient
+from engine.client.signed_peer import Peer
 from engine.errors import FormatError, StorageError
 from engine.format import fastjson
-from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
+from engine.format.numbers import INT_MAX, LONG_MAX, LONG_MIN, parse_int
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
 
-    from engine.broker.net.peer import RequestSigner
+    from engine.client.signed_peer import RequestSigner
     from engine.wire.command import RemotingCommand
 
 TOPICS, GROUPS = "topics.json", "subscriptionGroup.json"
@@ -111,3 +112,12 @@ async def settings(master: Master) -> dict[str, str]:
         raise StorageError(f"{master.address} did not send its settings: {answer.remark or answer.code}")
     lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
     return {name.strip(): value.strip() for name, equals, value in (line.partition("=") for line in lines) if equals}
+
+
+def number(settings: Mapping[str, str], name: str, most: int = INT_MAX) -> int | None:
+    """A number of a broker's settings; None: it says none, or 0. Raises FormatError: what it says is none."""
+    text = settings.get(name)
+    try:
+        return (parse_int(text, 0, most) or None) if text else None
+    except ValueError:
+        raise FormatError(f"the broker sent an invalid {name}: {(text or '')[:100]!r}") from None

@@ -15,12 +15,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
+from engine.errors import FormatError, StorageError
+
 if TYPE_CHECKING:
     from typing import TypeVar
 
     T = TypeVar("T")
 
 _PIECE = 1 << 16
+
+
+class Untrusted(FormatError):
+    """The peer's certificate is not trusted, or is another host's."""
 
 
 class Stream:
@@ -152,3 +158,27 @@ class TlsStream(Stream):
             if not data:
                 return
             self._link.sendall(data)
+
+
+def greeted_stream(link: socket.socket, host: str, limit_s: float, tls: ssl.SSLContext | None) -> Stream:
+    """A slave's connection to the master at `host`, greeted; `tls` None: plain text.
+
+    Raises:
+        Untrusted, StorageError, OSError.
+    """
+    if tls is None:
+        return Stream(link, limit_s)
+    try:
+        stream = TlsStream(link, limit_s, tls, host)
+        stream.greet(limit_s)
+    except ssl.SSLCertVerificationError as error:
+        raise Untrusted(f"the master's certificate is not trusted: {error.verify_message}") from None
+    except ssl.SSLError as error:
+        why = f"{host}: TLS failed: {tls_reason(error)}"
+        raise StorageError(why, hint="--ha-tls must be on at the master, too") from None
+    return stream
+
+
+def tls_reason(error: ssl.SSLError) -> str:
+    """Why TLS failed, in OpenSSL's words."""
+    return str(error.reason or error).replace("_", " ").lower()
