@@ -38,6 +38,10 @@ def restore(
     before_message: Annotated[
         str | None, typer.Option("--before-message", metavar="ID", help="Leave out this message and all after it.")
     ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="Restore this topic alone, as a store of its own (repeatable)."),
+    ] = None,
     offsets: Annotated[
         str,
         typer.Option(
@@ -50,6 +54,8 @@ def restore(
     jobs: Jobs = None,
 ) -> None:
     """Restore a snapshot into --store, an empty or a new directory, and check it.
+
+    --topic restores some topics alone: messages keep their queue offsets and get new physical offsets.
 
     Without SNAPSHOT the latest one is restored. Every piece is proved before it is written; queues and index are made
     from the log. After an interruption, run the same command again. Exit code 1 when the log has the damage that it had
@@ -74,13 +80,14 @@ def restore(
         None if to_offset is None else parse_size(to_offset, "--to-offset"),
         before_message,
     )
+    options = RestoreOptions(upto, mode, jobs, frozenset(topic or ()))
     config = settings.load()
     repository = open_repo(repo, key_file, key_command)
     found_name, wanted = repository.find(snapshot, name)
     settings.on_interrupt = "the store is not restored yet; the same command continues"
     disk = Disk()
     with output.progress("restoring") as tick:
-        restored = make(disk, config, repository, found_name, wanted, RestoreOptions(upto, mode, jobs), tick)
+        restored = make(disk, config, repository, found_name, wanted, options, tick)
     settings.on_interrupt = "the store is restored, and was not checked: rstore check"
     checked = None
     if restored.refusal is None:
@@ -99,6 +106,8 @@ def _show(output: Output, restored: RestoredStore, checked: CheckResult | None) 
         f"Snapshot {restored.name.short} is restored to {printable(restored.root)}: offsets {restored.start} to "
         f"{restored.end}, {size(restored.read)} in {restored.seconds:.1f} s{rate}"
     )
+    if restored.topics:
+        output.text(f"Topics: {', '.join(map(printable, restored.topics))}; their messages have new physical offsets.")
     if restored.kept:
         output.text(f"{size(restored.kept)} were there already.")
     if restored.cut:

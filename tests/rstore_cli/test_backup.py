@@ -62,6 +62,19 @@ def test_a_backup_and_its_restore(fixture_store, tmp_path: Path, repo: Path, cli
     assert "Checked: nothing is wrong." in text.out
 
 
+def test_some_topics_alone(fixture_store, tmp_path: Path, repo: Path, cli: Cli) -> None:
+    assert cli("--store", fixture_store("clean-small"), "backup", "create").code == 0
+    topics = {row["topic"] for row in cli("--store", fixture_store("clean-small"), "status", "--json").json["topics"]}
+    wanted = sorted(one for one in topics if not one.startswith(("%", "SCHEDULE", "RMQ_")))[:2]
+    words = [word for topic in wanted for word in ("--topic", topic)]
+    restored = cli("--store", tmp_path / "new", "restore", *words, "--json")
+    assert (restored.code, set(restored.json)) == (0, keys_of("restore"))
+    assert restored.json["topics"] == wanted
+    near = cli("--store", tmp_path / "other", "restore", "--topic", wanted[0][:-1] + "_")
+    assert (near.code, "did you mean" in near.err, wanted[0] in near.err) == (1, True, True)
+    assert not (tmp_path / "other").exists()
+
+
 def test_snapshots_go_and_space_is_freed(fixture_store, repo: Path, cli: Cli) -> None:
     for _ in range(3):
         assert cli("--store", fixture_store("clean-small"), "backup", "create").code == 0

@@ -6,6 +6,7 @@ import enum
 import os
 from typing import TYPE_CHECKING, Any
 
+from engine.errors import FormatError
 from engine.format import fastjson, names
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, LMQ_CONSUMERS
 from engine.log.derive import TopicQueue
@@ -84,7 +85,7 @@ def settle_offsets(disk: Disk, root: str, ranges: Range, mode: Offsets, earlier:
 def _parsed(data: bytes) -> dict[str, Any] | None:
     try:
         value = fastjson.loads(data.decode())
-    except (ValueError, RecursionError):
+    except (FormatError, UnicodeDecodeError):
         return None
     return value if isinstance(value, dict) and isinstance(value.get(_TABLE), dict) else None
 

@@ -5,6 +5,8 @@ broker and no command takes a half restored directory for a store. Then queues a
 of the whole log, as ever, and offsets are settled. `restoring.json` says what is under way: the same command goes on
 after a kill, and proves what is there by the pieces' names instead of fetching it again.
 
+A log of some topics alone is made of the snapshot's records (topics.py), after a kill from its beginning.
+
 Every piece is proved by its name before it is written. Files get the time of the restore: retention counts from it.
 """
 
@@ -13,31 +15,35 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.backup.manifest import PIECE_SIZE, StoredFile
+from engine.backup.leases import Lease
+from engine.backup.log import RepositoryLog
 from engine.backup.restore.cut import Upto, find_end
+from engine.backup.restore.files import bytes_of, write_files
 from engine.backup.restore.offsets import Offsets, ranges_of, settle_offsets
-from engine.config import STORE_CONF, STORE_SIZES, apache_key
-from engine.errors import CannotRepair, InvalidArgument, NoSpaceToSave, Refused, RStoreError
-from engine.files.written import is_zeros
+from engine.backup.restore.segments import SegmentWriter
+from engine.backup.restore.topics import TopicsLog, demand_topics, write_topics
+from engine.config import STORE_SIZES, apache_key
+from engine.errors import CannotRepair, InvalidArgument, NoSpaceToSave, Refused, RStoreError, StorageError
 from engine.format import names
 from engine.format.names import segment_name
+from engine.format.quantities import counted
+from engine.inspect.store.config_shapes import TOPICS
 from engine.inspect.store.survey import survey
 from engine.repair.change import carry_out
 from engine.repair.recover.change import RecoverChange
+from engine.repair.trees import remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from engine.backup.manifest import SegmentRef, Snapshot
     from engine.backup.repository import Repository, SnapshotName
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.files.raw_file import RawFile
 
 UNDER_WAY = "restoring.json"
 RESTORING = ".restoring"
@@ -49,16 +55,22 @@ _LOG, _QUEUES = "log", "queues"
 
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
-    """What is restored: how far, and what becomes of the offsets of groups. `jobs`: threads; None: what pays."""
+    """What is restored: how far, and what becomes of the offsets of groups. `jobs`: threads; None: what pays.
+
+    `topics`: these alone, as a store of their own (topics.py); empty: all.
+    """
 
     upto: Upto = field(default_factory=Upto)
     offsets: Offsets = Offsets.AS_WERE
     jobs: int | None = None
+    topics: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class RestoredStore:
     """A store that was restored: its log [`start`, `end`), physical offsets; `cut`: bytes of the snapshot's left out.
+
+    `topics`: those that were restored alone; empty: all.
 
     `refusal`: why queues and index could not be made: the log has damage, as it had when it was backed up.
     """
@@ -70,6 +82,7 @@ class RestoredStore:
     cut: int
     read: int
     kept: int
+    topics: tuple[str, ...] = ()
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
     refusal: RStoreError | None = None
@@ -84,6 +97,7 @@ class RestoredStore:
             "bytesCut": self.cut,
             "bytesRestored": self.read,
             "bytesThere": self.kept,
+            "topics": list(self.topics),
             "seconds": round(self.seconds, 3),
             "problems": self.problems,
             "refused": None if self.refusal is None else self.refusal.to_json(),
@@ -102,13 +116,26 @@ def restore(
     """Restore a snapshot to the directory that `config` names.
 
     Raises:
-        Refused: something else is there. InvalidArgument, NotFound: see `find_end`. NoSpaceToSave: the disk has no
-        space for it. FormatError, StorageError: the repository is damaged, or the disk refused.
+        StoreLocked: somebody removes objects from the repository now. Refused: something else is there.
+        InvalidArgument, NotFound: see `find_end`. NoSpaceToSave: the disk has no space for it. FormatError,
+        StorageError: the repository is damaged, or the disk refused.
     """
     began = time.monotonic()
-    restored = _Restore(disk, config, repository, name, snapshot, options, progress).run()
+    with ExitStack() as stack:
+        unlocked = _hold(stack, repository)
+        restored = _Restore(disk, config, repository, name, snapshot, options, progress).run()
+    restored.problems += unlocked
     restored.seconds = time.monotonic() - began
     return restored
+
+
+def _hold(stack: ExitStack, repository: Repository) -> list[str]:
+    """A lease while it is restored: nobody removes objects. A repository may be one that we can only read."""
+    try:
+        stack.enter_context(Lease(repository.objects, "restore"))
+    except StorageError as error:
+        return [f"the repository was not locked, a prune might have disturbed the restore: {error.message}"]
+    return []
 
 
 class _Restore:
@@ -134,7 +161,8 @@ class _Restore:
         self._aside = self._log_directory + RESTORING
         self._note = os.path.join(self._root, UNDER_WAY)
         self._done = self._kept = 0
-        self._end = 0
+        self._end = self._log_end = 0
+        self._problems: list[str] = []
         self._wanted: dict[str, Any] = {}
 
     def run(self) -> RestoredStore:
@@ -143,7 +171,8 @@ class _Restore:
         segments = self._segments()
         if stage == _LOG and not self._has_its_name():
             self._write_log(segments)
-            self._write_files()
+            write_files(self._disk, self._repository, self._snapshot, self._root, self._end, self._options.topics)
+            self._write_note(_LOG)  # with what the log has become: it may get its name
             self._disk.step("restore:written")
             if segments:
                 self._disk.replace(self._aside, self._log_directory)
@@ -156,16 +185,17 @@ class _Restore:
             self._root,
             self._name,
             segments[0].offset if segments else 0,
-            self._end,
+            self._log_end,
             max(0, snapshot.end - self._end),
             self._done - self._kept,
             self._kept,
+            tuple(sorted(self._options.topics)),
         )
         try:
             carry_out(RecoverChange(whole=True, keep=False, jobs=self._options.jobs), self._disk, self._config)
         except (Refused, CannotRepair) as refusal:
             restored.refusal = refusal
-        restored.problems += self._settle_offsets()
+        restored.problems += self._problems + self._settle_offsets()
         self._disk.unlink(self._note)
         self._disk.sync_dir(self._root)
         return restored
@@ -177,7 +207,7 @@ class _Restore:
         upto = self._options.upto
         wanted = {
             "snapshot": self._name.snapshot_id, "time": upto.time_ms, "offset": upto.offset, "before": upto.before,
-            "offsets": self._options.offsets.value,
+            "offsets": self._options.offsets.value, "topics": sorted(self._options.topics),
         }  # fmt: skip
         noted = self._noted()
         if noted is not None:
@@ -187,11 +217,13 @@ class _Restore:
                     path=self._note,
                     hint="run that one again, or name an empty directory",
                 )
-            self._end = noted["end"]
+            self._end, self._log_end, self._problems = noted["end"], noted["logEnd"], noted["problems"]
             return str(noted["stage"])
         for place in (self._root, self._log_directory, self._aside):
             if self._disk.exists(place) and (not self._disk.is_dir(place) or set(self._disk.listdir(place)) - _BEGUN):
                 raise Refused("the directory is not empty", path=place, hint="name an empty or a new one with --store")
+        if self._options.topics:
+            self._demand_topics()
         self._end = find_end(self._repository, self._snapshot, upto)
         self._wanted = wanted
         self._demand_space()
@@ -208,27 +240,37 @@ class _Restore:
             return None
         try:
             noted = json.loads(self._disk.read_file(self._note, _LARGEST_NOTE))
-            if noted["stage"] not in (_LOG, _QUEUES) or type(noted["end"]) is not int:
+            if noted["stage"] not in (_LOG, _QUEUES) or not all(type(noted[key]) is int for key in ("end", "logEnd")):
+                raise ValueError
+            if not all(isinstance(one, str) for one in noted["problems"]):
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Refused("not a note of a restore", path=self._note, hint="name an empty directory") from None
-        self._wanted = {key: noted[key] for key in noted if key not in ("stage", "end")}
+        self._wanted = {key: noted[key] for key in noted if key not in ("stage", "end", "logEnd", "problems")}
         return dict(noted)
 
     def _write_note(self, stage: str) -> None:
-        note = {**self._wanted, "stage": stage, "end": self._end}
+        note = {**self._wanted, "stage": stage, "end": self._end, "logEnd": self._log_end, "problems": self._problems}
         self._disk.write_file_atomically(self._note, json.dumps(note).encode())
 
     def _demand_space(self) -> None:
         segments = self._segments()
         needed = sum(map(self._length_of, segments))
         needed += segments[-1].size - self._length_of(segments[-1]) if segments else 0
+        if self._options.topics:  # how much they are is known when they are read
+            return
         place = self._log_directory
         while not self._disk.exists(place):
             place = os.path.dirname(place)
         free = self._disk.writable(place)
         if needed > free:
             raise NoSpaceToSave(f"the log needs {needed} bytes, and {free} are free", path=place)
+
+    def _demand_topics(self) -> None:
+        table = next((one for one in self._snapshot.files if one.path == f"{names.CONFIG}/{TOPICS}"), None)
+        log = RepositoryLog(self._repository, self._snapshot)
+        known = None if table is None else b"".join(bytes_of(self._repository, table))
+        demand_topics(log, known, self._options.topics, self._repository.where)
 
     def _segments(self) -> list[SegmentRef]:
         """Those that the restored log has a part of."""
@@ -243,100 +285,57 @@ class _Restore:
     def _write_log(self, segments: list[SegmentRef]) -> None:
         if self._disk.exists(self._log_directory) and segments:
             self._disk.remove_dir(self._log_directory)  # an empty one would be in the way of the name
+        if self._options.topics:
+            self._write_topics(segments)
+            return
         self._disk.mkdirs(self._aside)
         total = sum(map(self._length_of, segments))
-        threads = self._repository.threads(self._options.jobs)
-        with ThreadPoolExecutor(threads, "rstore-restore") as pool:
+        with SegmentWriter(self._disk, self._repository, self._options.jobs, self._tick_of(total)) as writer:
             for segment in segments:
-                pieces = self._repository.get_segment(segment.pieces).pieces
-                length = self._length_of(segment)
                 path = os.path.join(self._aside, segment_name(segment.offset))
                 is_last = segment is segments[-1]
-                self._write(pool, threads, path, segment.size, length, pieces, total, allocate=is_last)
+                writer.write(path, segment, self._length_of(segment), allocate=is_last)
         self._disk.sync_dir(self._aside)
+        self._log_end = self._end
 
-    def _write(
-        self,
-        pool: ThreadPoolExecutor,
-        threads: int,
-        path: str,
-        size: int,
-        length: int,
-        pieces: tuple[str | None, ...],
-        total: int,
-        *,
-        allocate: bool,
-    ) -> None:
-        """One file: its first `length` bytes from its pieces, zeros up to `size`."""
-        file = self._disk.open_raw(path, writable=True, create=True)
-        try:
-            there = file.size()
-            if there > size:
-                file.set_size(0)  # not ours: a piece of another size would stay behind
-                there = 0
-            file.set_size(size)
-            if allocate:
-                file.allocate(0, size)
-            under_way: deque[Future[tuple[int, bool]]] = deque()
-            for at, some, piece in _pieces_of(pieces, length):
-                if len(under_way) >= 2 * threads:
-                    self._tick(*under_way.popleft().result(), total)
-                under_way.append(pool.submit(self._one, file, at, some, piece, at < there))
-            while under_way:
-                self._tick(*under_way.popleft().result(), total)
-            file.sync(0, size)
-        finally:
-            file.close()
+    def _write_topics(self, segments: list[SegmentRef]) -> None:
+        """The records of some topics: from the beginning, also after a kill."""
+        topics = self._options.topics
+        if self._disk.is_dir(self._aside):
+            remove_tree(self._disk, self._aside)
+        self._disk.mkdirs(self._aside)
+        start = segments[0].offset if segments else 0
+        log = RepositoryLog(self._repository, self._snapshot)
+        total = max(0, self._end - start)
+        with TopicsLog(self._disk, self._aside, start, self._config.mapped_file_size_commit_log) as target:
+            written = write_topics(
+                log, self._end, topics, target, self._config.max_message_size, self._upto_of(start, total)
+            )
+        for topic in sorted(topics - written.records.keys()):
+            self._problems.append(f"topic {topic!r} has no record in the restored part of the log")
+        if written.damaged:
+            ranges = counted(written.damaged, "damaged range")
+            self._problems.append(f"the snapshot's log has {ranges}: records of these topics may be missing")
+        self._log_end = written.end
+        self._done = written.end - start
 
-    def _one(self, file: RawFile, at: int, length: int, piece: str | None, may_be_there: bool) -> tuple[int, bool]:
-        """One piece, written unless it is there; the bytes, and whether it was."""
-        is_whole = length == PIECE_SIZE
-        if may_be_there:
-            there = file.read(at, length)
-            if piece is None and is_zeros(there):
-                return length, True
-            if piece is not None and is_whole and self._repository.hash_of(bytes(there).rstrip(b"\0")) == piece:
-                return length, True
-        data = b"" if piece is None else self._repository.get_piece(piece)[:length]
-        file.write(at, data)
-        if may_be_there and len(data) < length:
-            file.write(at + len(data), bytes(length - len(data)))
-        self._disk.step("restore:piece")
-        return length, False
+    def _tick_of(self, total: int) -> Callable[[int, bool], None]:
+        def tick(size: int, was_there: bool) -> None:
+            self._done += size
+            if was_there:
+                self._kept += size
+            if self._progress is not None:
+                self._progress(self._done, max(total, self._done))
 
-    def _tick(self, size: int, was_there: bool, total: int) -> None:
-        self._done += size
-        if was_there:
-            self._kept += size
-        if self._progress is not None:
-            self._progress(self._done, max(total, self._done))
+        return tick
 
-    # --- beside the log ---------------------------------------------------------------------------------------------
+    def _upto_of(self, start: int, total: int) -> Callable[[int], None]:
+        def tick(offset: int) -> None:
+            self._done = min(offset - start, total)
+            if self._progress is not None:
+                self._progress(self._done, total)
 
-    def _write_files(self) -> None:
-        """Configuration and what else can't be made anew. The checkpoint only of a log that is restored whole."""
-        is_whole = self._end >= self._snapshot.end
-        for file in self._snapshot.files:
-            if (file.path == names.CHECKPOINT and not is_whole) or file.path == STORE_CONF:
-                continue
-            path = os.path.join(self._root, file.path)
-            self._disk.mkdirs(os.path.dirname(path))
-            self._write_file(path, file)
-        keys = sorted(self._snapshot.sizes.keys() & set(map(apache_key, STORE_SIZES)))
-        lines = [f"{key}={self._snapshot.sizes[key]}" for key in keys]
-        self._disk.write_file_atomically(os.path.join(self._root, STORE_CONF), ("\n".join(lines) + "\n").encode())
-
-    def _write_file(self, path: str, file: StoredFile) -> None:
-        target = self._disk.open_raw(path, writable=True, create=True)
-        try:
-            target.set_size(0)
-            target.set_size(file.size)
-            for at, data in _content(self._repository, file):
-                target.write(at, data)
-            target.sync(0, file.size)
-        finally:
-            target.close()
-        self._disk.sync_dir(os.path.dirname(path))
+        return tick
 
     # --- afterwards -------------------------------------------------------------------------------------------------
 
@@ -351,7 +350,7 @@ class _Restore:
             else:
                 wanted = [file for file in older.files if file.path.startswith(names.CONFIG + "/")]
                 for file in wanted:
-                    earlier[file.path] = b"".join(_bytes_of(self._repository, file))
+                    earlier[file.path] = b"".join(bytes_of(self._repository, file))
         ranges = ranges_of(self._disk, files)
         return problems + settle_offsets(self._disk, self._root, ranges, self._options.offsets, earlier)
 
@@ -363,29 +362,6 @@ class _Restore:
                 if snapshot.store == self._snapshot.store and snapshot.end <= self._end:
                     return snapshot
         return None
-
-
-def _pieces_of(pieces: tuple[str | None, ...], length: int) -> Iterator[tuple[int, int, str | None]]:
-    """Position, length and name of the pieces of the first `length` bytes."""
-    for number, piece in enumerate(pieces):
-        at = number * PIECE_SIZE
-        if at >= length:
-            return
-        yield at, min(PIECE_SIZE, length - at), piece
-
-
-def _content(repository: Repository, file: StoredFile) -> Iterator[tuple[int, bytes]]:
-    """A file's bytes by position, zeros left out."""
-    for number, piece in enumerate(file.pieces):
-        if piece is not None:
-            yield number * PIECE_SIZE, repository.get_piece(piece)
-
-
-def _bytes_of(repository: Repository, file: StoredFile) -> Iterator[bytes]:
-    at = 0
-    for position, data in _content(repository, file):
-        yield bytes(position - at) + data
-        at = position + len(data)
 
 
 def _sized(config: StoreConfig, snapshot: Snapshot) -> StoreConfig:

@@ -35,10 +35,11 @@ def bring_back(
     wanted: str = "latest",
     offsets: Offsets = Offsets.AS_WERE,
     disk: Disk | None = None,
+    topics: tuple[str, ...] = (),
     **upto: object,
 ) -> RestoredStore:
     """A store restored from a snapshot."""
-    options = RestoreOptions(Upto(**upto), offsets)  # type: ignore[arg-type]
+    options = RestoreOptions(Upto(**upto), offsets, None, frozenset(topics))  # type: ignore[arg-type]
     return restore(disk or Disk(), of_store(to), repository, *repository.find(wanted), options)
 
 

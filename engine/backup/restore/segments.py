@@ -1,0 +1,96 @@
+"""Segments written from their pieces by threads, each piece proved before it is written. What is there stays."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from engine.backup.manifest import PIECE_SIZE
+from engine.files.written import is_zeros
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from engine.backup.manifest import SegmentRef
+    from engine.backup.repository import Repository
+    from engine.files.disk import Disk
+    from engine.files.raw_file import RawFile
+
+
+class SegmentWriter:
+    """See the module. A context manager.
+
+    Args:
+        disk: that writes.
+        repository: that has the pieces.
+        jobs: as `Repository.threads`.
+        progress: told of each piece its bytes, and whether it was there.
+    """
+
+    def __init__(
+        self, disk: Disk, repository: Repository, jobs: int | None, progress: Callable[[int, bool], None]
+    ) -> None:
+        self._disk = disk
+        self._repository = repository
+        self._progress = progress
+        self._threads = repository.threads(jobs)
+        self._pool = ThreadPoolExecutor(self._threads, "rstore-restore")
+
+    def __enter__(self) -> SegmentWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def write(self, path: str, segment: SegmentRef, length: int, *, allocate: bool) -> None:
+        """One file: its first `length` bytes from its pieces, zeros up to its size.
+
+        Raises:
+            FormatError, StorageError: the repository is damaged, or the disk refused.
+        """
+        pieces = self._repository.get_segment(segment.pieces).pieces
+        file = self._disk.open_raw(path, writable=True, create=True)
+        try:
+            there = file.size()
+            if there > segment.size:
+                file.set_size(0)  # not ours: a piece of another size would stay behind
+                there = 0
+            file.set_size(segment.size)
+            if allocate:
+                file.allocate(0, segment.size)
+            under_way: deque[Future[tuple[int, bool]]] = deque()
+            for at, some, piece in _pieces_of(pieces, length):
+                if len(under_way) >= 2 * self._threads:
+                    self._progress(*under_way.popleft().result())
+                under_way.append(self._pool.submit(self._one, file, at, some, piece, at < there))
+            while under_way:
+                self._progress(*under_way.popleft().result())
+            file.sync(0, segment.size)
+        finally:
+            file.close()
+
+    def _one(self, file: RawFile, at: int, length: int, piece: str | None, may_be_there: bool) -> tuple[int, bool]:
+        """One piece, written unless it is there; the bytes, and whether it was."""
+        is_whole = length == PIECE_SIZE
+        if may_be_there:
+            there = file.read(at, length)
+            if piece is None and is_zeros(there):
+                return length, True
+            if piece is not None and is_whole and self._repository.hash_of(bytes(there).rstrip(b"\0")) == piece:
+                return length, True
+        data = b"" if piece is None else self._repository.get_piece(piece)[:length]
+        file.write(at, data)
+        if may_be_there and len(data) < length:
+            file.write(at + len(data), bytes(length - len(data)))
+        self._disk.step("restore:piece")
+        return length, False
+
+
+def _pieces_of(pieces: tuple[str | None, ...], length: int) -> Iterator[tuple[int, int, str | None]]:
+    """Position, length and name of the pieces of the first `length` bytes."""
+    for number, piece in enumerate(pieces):
+        at = number * PIECE_SIZE
+        if at >= length:
+            return
+        yield at, min(PIECE_SIZE, length - at), piece
