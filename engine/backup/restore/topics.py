@@ -158,15 +158,19 @@ def demand_topics(log: LogSource, topics_json: bytes | None, topics: frozenset[s
     table = _table(topics_json or b"", TOPIC_TABLE)
     known = set() if table is None else set(table[TOPIC_TABLE])
     missing = {topic.encode(): topic for topic in topics - known}
+    seen = set()
     if missing and log.segments:
         for event in Scanner(log).scan(log.segments[0].offset, resume=True):
             if isinstance(event, RecordBatch):
                 for i in range(len(event)):
-                    missing.pop(event.topic(i), None)
+                    seen.add(event.topic(i))
+                for topic in seen & missing.keys():
+                    del missing[topic]
             if not missing:
                 return
-    for topic in sorted(missing.values()):
-        raise NotFound(f"no topic {topic!r} in the snapshot", path=where, hint=did_you_mean(topic, known) or None)
+    known |= {topic.decode(errors="replace") for topic in seen}
+    for name in sorted(missing.values()):
+        raise NotFound(f"no topic {name!r} in the snapshot", path=where, hint=did_you_mean(name, known) or None)
 
 
 def of_topics(path: str, topics: frozenset[str]) -> bool:
