@@ -1,7 +1,8 @@
 """Who works in a repository now: any number of writers, or one that removes objects.
 
 Each writes an object of its own and then looks at those of the others (the one who comes later sees the one who came
-first, and of two at once each sees the other: both give way). Lists of S3, GCS and Azure show what was written before.
+first, and of two at once each sees the other: both give way). Lists of S3, GCS and Azure show what was written before;
+one that does not have the own lease is an old one, from a cache between, and nothing is done on the ground of it.
 A lease is renewed while its owner lives; one that was not renewed for STALE_S by the clock of the place itself, or
 whose process on this very machine has gone, is nobody's.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from engine.errors import NotFound, RStoreError, StoreLocked
+from engine.errors import NotFound, RStoreError, StorageError, StoreLocked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,7 @@ class Lease:
         removes: whether objects are going to be removed: nobody else may work then.
 
     Raises (on entry):
-        StoreLocked: somebody works there whose work this would disturb. StorageError.
+        StoreLocked: somebody works there whose work this would disturb. StorageError: also where lists are old.
     """
 
     def __init__(self, objects: Objects, what: str, *, removes: bool = False) -> None:
@@ -100,7 +101,13 @@ class Lease:
     def _others(self) -> Iterator[LeaseHolder]:
         """Those that are alive and in the way; what is left of dead ones is removed."""
         listed = list(self._objects.list(LEASES))
-        now = max((one.written_s for one in listed if one.name == self._name), default=0.0)
+        now = max((one.written_s for one in listed if one.name == self._name), default=None)
+        if now is None:
+            raise StorageError(
+                "the list of the repository does not have what was written just now: it is an old one",
+                path=self._objects.where,
+                hint="run it again later; rstore needs lists that show what was written before",
+            )
         for one in listed:
             other_removes = one.name.startswith(f"{LEASES}/{_REMOVES}-")
             if one.name == self._name or not (self._removes or other_removes):

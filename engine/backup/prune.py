@@ -103,6 +103,7 @@ def prune(repository: Repository, agrees: Callable[[UnusedObjects], bool]) -> Un
 
 def plan_prune(repository: Repository) -> UnusedObjects:
     """What `prune` would remove. Raises Refused: a snapshot can't be read; StorageError."""
+    every = list(_all(repository))  # before the snapshots: what is written after this list is not removed
     named = named_by(repository)
     for bad in named.bad:
         raise Refused(
@@ -112,7 +113,7 @@ def plan_prune(repository: Repository) -> UnusedObjects:
         )
     used = {place(SEGMENTS, one) for one in named.segments} | {place(PIECES, one) for one in named.pieces}
     plan = UnusedObjects()
-    for one in _all(repository):
+    for one in every:
         if one.name in used:
             plan.used += one.size
         else:

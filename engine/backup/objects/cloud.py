@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any
+import itertools
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.backup.objects.objects import LARGEST, StoredObject
 from engine.errors import NotFound, NotInstalled, PeerLost, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from engine.files.raw_file import Bytes
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 """What a location in object storage begins with."""
 _AT_ONCE = 500
-_RETRIES: Any = {"max_retries": 8, "retry_timeout": datetime.timedelta(minutes=3)}
+_Answer = TypeVar("_Answer")
+_MOST_RETRIES = 8
+_PATIENCE_S = 180
+_AGAIN_S = (0.2, 1.0, 5.0)
+"""After so long what was answered in part is asked for again."""
 _LIMITS: Any = {
     "timeout": datetime.timedelta(minutes=2),
     "connect_timeout": datetime.timedelta(seconds=20),
@@ -29,12 +35,13 @@ class CloudObjects:
 
     Args:
         url: such as `s3://name/prefix`; region, endpoint and credentials are the environment's.
+        patience_s: how long a request is tried again that fails.
 
     Raises:
         NotInstalled: obstore is not there. StorageError: not a location that it knows.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience_s: float = _PATIENCE_S) -> None:
         try:
             import obstore
             from obstore.store import from_url
@@ -43,9 +50,11 @@ class CloudObjects:
                 "object storage needs the package obstore", hint="pip install 'rstore[backup]'"
             ) from None
         self._url = url.rstrip("/")
+        self._patience_s = patience_s
         self._obs: Any = obstore
+        retries: Any = {"max_retries": _MOST_RETRIES, "retry_timeout": datetime.timedelta(seconds=patience_s)}
         try:
-            self._store: Any = from_url(self._url, client_options=_LIMITS, retry_config=_RETRIES)
+            self._store: Any = from_url(self._url, client_options=_LIMITS, retry_config=retries)
         except Exception as error:  # noqa: BLE001 - its errors have no common base but this one
             raise StorageError(f"no location in object storage: {_first_line(error)}", path=url) from None
 
@@ -56,6 +65,9 @@ class CloudObjects:
 
     def get(self, name: str) -> bytes:
         """See Objects."""
+        return self._again(lambda: self._get(name))
+
+    def _get(self, name: str) -> bytes:
         try:
             answer = self._obs.get(self._store, name)
             if answer.meta["size"] > LARGEST:
@@ -98,15 +110,30 @@ class CloudObjects:
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """See Objects."""
+        yield from self._again(lambda: self._all(prefix))
+
+    def _all(self, prefix: str) -> tuple[StoredObject, ...]:
         try:
-            for some in self._obs.list(self._store, prefix=prefix, chunk_size=_AT_ONCE):
-                for meta in some:
-                    yield StoredObject(meta["path"], meta["size"], meta["last_modified"].timestamp())
+            return tuple(
+                StoredObject(meta["path"], meta["size"], meta["last_modified"].timestamp())
+                for some in self._obs.list(self._store, prefix=prefix, chunk_size=_AT_ONCE)
+                for meta in some
+            )
         except Exception as error:  # noqa: BLE001
             raise self._failed("listing", prefix, error) from None
 
     def delete(self, names: Iterable[str]) -> None:
         """See Objects."""
+        left = iter(names)
+        while some := list(itertools.islice(left, _AT_ONCE)):
+            try:
+                self._obs.delete(self._store, some)
+            except FileNotFoundError:  # of which one it does not say
+                self._delete_each(some)
+            except Exception as error:  # noqa: BLE001
+                raise self._failed("deleting", some[0], error) from None
+
+    def _delete_each(self, names: Iterable[str]) -> None:
         for name in names:
             try:
                 self._obs.delete(self._store, name)
@@ -114,6 +141,18 @@ class CloudObjects:
                 continue
             except Exception as error:  # noqa: BLE001
                 raise self._failed("deleting", name, error) from None
+
+    def _again(self, ask: Callable[[], _Answer]) -> _Answer:
+        """obstore tries a request again that fails, and not one whose answer breaks off."""
+        end = time.monotonic() + self._patience_s
+        for wait_s in _AGAIN_S:
+            try:
+                return ask()
+            except PeerLost:
+                if time.monotonic() + wait_s > end:
+                    raise
+                time.sleep(wait_s)
+        return ask()
 
     def _path(self, name: str) -> str:
         return f"{self._url}/{name}"
