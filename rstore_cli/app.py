@@ -50,6 +50,7 @@ COMMANDS = {
     "flush": "Flush log, queues, checkpoint and offsets to disk.",
     "serve": "Serve the store to RocketMQ clients.",
     "replicate": "Copy a running broker's store and keep the copy up to date.",
+    "rewind": "Make an old master's store a slave's: cut it where the logs diverged.",
     "send": "Send messages to a running cluster.",
     "consume": "Show messages of a running cluster, with a group or without.",
     "tail": "Show new messages of a cluster or store as they come.",

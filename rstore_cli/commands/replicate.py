@@ -101,7 +101,7 @@ def replicate(
         TlsSettings.of(config.other, cert=tls_cert, key=tls_key, trust=tls_ca).slave_context()
         if HaSettings.of(config.other, tls=ha_tls).tls
         else None,
-        None if acl is None else _signer(acl),
+        None if acl is None else signer_of(acl),
     )
     answer = settings.output()
     settings.on_interrupt = "the copied part is kept: run the same command again to resume"
@@ -121,8 +121,8 @@ def replicate(
     )
 
 
-def _signer(file: Path) -> RequestSigner:
-    """Raises StorageError, InvalidArgument: the file can't be read."""
+def signer_of(file: Path) -> RequestSigner:
+    """Of the account in an ACL file. Raises StorageError, InvalidArgument: it can't be read."""
     import logging
 
     from engine.broker.acl.files import AclFiles

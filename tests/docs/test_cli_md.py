@@ -31,6 +31,7 @@ LINES = {"offsets list", "dump config"}
 ELSEWHERE = {
     "serve",
     "replicate",
+    "rewind",
     "send",
     "consume",
     "tail",

@@ -38,6 +38,7 @@ LEVELS = {
     "engine.broker": 7,
     "engine.backup": 7,
     "engine.pipeline": 7,
+    "engine.rewind": 8,
     "engine.drill": 8,
     "engine.bench": 8,
     "engine.console": 8,

@@ -38,7 +38,7 @@ def kinds(*words: str) -> list[str]:
 
 def test_commands_and_their_commands() -> None:
     assert values("") == list(COMMANDS)
-    assert values("re") == ["recover", "reindex", "rebuild-config", "replicate", "restore", "report"]
+    assert values("re") == ["recover", "reindex", "rebuild-config", "replicate", "rewind", "restore", "report"]
     assert values("--store", "/x", "-q", "salvage", "") == ["scan", "list", "show", "export", "replay", "prune"]
     assert values("nonsense", "") == []
 

@@ -73,6 +73,7 @@ ELSEWHERE = {
     "restore": "a new store",
     "flush": "no byte changes",
     "replicate": "asks its broker first",
+    "rewind": "asks its broker first",
 }
 
 

@@ -41,6 +41,7 @@ RUN_ON = {
     "console",
     "serve",
     "replicate",
+    "rewind",
     "send",
     "consume",
     "tail",

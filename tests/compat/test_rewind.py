@@ -1,0 +1,95 @@
+"""An old master of Apache's, killed, goes back to where it diverged from the slave that took over, and follows it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from engine.broker.ha.replicate import ReplicateOptions, replicate
+from engine.client.remote_broker import RemoteBroker
+from engine.config import StoreConfig
+from engine.files.disk import Disk
+from engine.format.message import decode
+from engine.repair.change import Ending, carry_out
+from engine.repair.replay.plan import ReplayRequest
+from engine.replay import ReplayChange
+from engine.rewind.change import RewindChange
+from engine.store import MessageStore
+from tests.compat import real_broker, served, toolchain
+from tests.compat.replicas import consume, log_bytes, produce, until
+from tests.compat.test_replication import COMMON, SLAVE, config, end_of
+from tests.engine.opening import assert_sound
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Iterator[str]:
+    """Apache's name server."""
+    try:
+        toolchain.apache_broker()
+        with real_broker.name_server(tmp_path / "names") as address:
+            yield address
+    except toolchain.Missing as missing:
+        pytest.skip(str(missing))
+
+
+def replayed(root: Path, into: Path) -> set[bytes]:
+    """The bodies that the last repair saved, put into a store of their own."""
+    assert carry_out(ReplayChange(ReplayRequest(None, into)), Disk(), config(root)).ending is Ending.APPLIED
+    bodies = set()
+    with MessageStore.open(config(into)) as store:
+        for queue_id in range(4):
+            at = 0
+            while at < store.max_offset("Load", queue_id):
+                result = store.get("Load", queue_id, at)
+                bodies |= {decode(record).body for record in result.messages}
+                at = result.next_begin_offset
+    return bodies
+
+
+@pytest.mark.parametrize("whose", ["apache", "rstore"])
+def test_an_old_master_of_apaches_rejoins(names: str, tmp_path: Path, whose: str) -> None:
+    """Behind a master of Apache's, and of ours: as rstore's slave, then as Apache's. What only it had is put back."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    with real_broker.broker(old, names, COMMON) as broker:
+        common = produce(broker.broker, "Load", 1200, size=4000, name="common")
+        replicate(StoreConfig(store_path_root_dir=new), ReplicateOptions(broker.broker, until_caught_up=True), _quiet)
+        only_old = produce(broker.broker, "Load", 1000, size=4000, name="old")
+        broker.kill()
+    with ExitStack() as running:
+        if whose == "apache":
+            master = running.enter_context(real_broker.broker(new, names, COMMON))
+        else:
+            port = str(real_broker.free_port(4))  # Apache's slave asks for topics on the VIP port, two below
+            master = running.enter_context(  # type: ignore[assignment]
+                served.serve(new, COMMON + "brokerRole=ASYNC_MASTER\n", "--namesrv", names, "--port", port)
+            )
+        only_new = produce(master.broker, "Load", 600, size=4000, name="new")
+        done = carry_out(RewindChange(RemoteBroker(master.broker)), Disk(), config(old))
+        assert done.ending is Ending.APPLIED
+        assert done.plan.divergence is not None
+        assert done.plan.divergence.common > common.last
+        assert done.plan.messages == len(only_old.bodies)
+        assert_sound(config(old))
+        assert replayed(old, tmp_path / "put-back") == only_old.bodies
+        copy = shutil.copytree(old, tmp_path / "copy")
+        replicate(config(copy), ReplicateOptions(master.broker, until_caught_up=True), _quiet)
+        end = only_new.last + 1
+        assert log_bytes(copy, 0, end) == log_bytes(new, 0, end)
+        with real_broker.broker(old, names, f"{SLAVE}haMasterAddress={master.ha}\n") as slave:
+            bodies = common.bodies | only_new.bodies
+            until(lambda: end_of(old) > only_new.last, 60)
+            until(lambda: len(consume(slave.broker, "Load")) == len(bodies), 60)
+            assert consume(slave.broker, "Load") == bodies
+        assert log_bytes(old, 0, end) == log_bytes(new, 0, end)
+    for root in (old, copy):
+        assert_sound(config(root))
+
+
+def _quiet(_: object) -> None:
+    pass

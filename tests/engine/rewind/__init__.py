@@ -1,0 +1,1 @@
+"""An old master that has diverged from the new one."""
