@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from engine.backup.check import RepositoryCheck
     from engine.backup.create.create import Created
     from engine.backup.listing import ListedSnapshot, SnapshotDetail
+    from engine.backup.status import BackupLag
     from rstore_cli.render import Output
 
 _SHOWN = 20
@@ -49,6 +50,26 @@ def show_list(output: Output, listed: list[ListedSnapshot]) -> None:
             [one.name.short, moment(one.name.time_ms), printable(snapshot.store), size(log), size(snapshot.added), last]
         )
     output.table(("snapshot", "finished", "store", "log", "added", "last message"), rows, numbers=(3, 4), whole=(0,))
+
+
+def show_lags(output: Output, lags: list[BackupLag], most_ms: int | None) -> None:
+    """How old the newest snapshots are, as a table."""
+    if not lags:
+        output.text("No snapshots.")
+        return
+    rows = [
+        [
+            printable(one.store),
+            one.name.short,
+            moment(one.name.time_ms),
+            str(one.snapshot.end),
+            "" if one.lag_bytes is None else size(one.lag_bytes),
+            f"{one.lag_ms / 1000:.1f} s",
+            "late" if most_ms is not None and one.lag_ms > most_ms else "",
+        ]
+        for one in lags
+    ]
+    output.table(("store", "snapshot", "finished", "log up to", "lag", "lag", ""), rows, numbers=(3, 4, 5), whole=(1,))
 
 
 def show_snapshot(output: Output, detail: SnapshotDetail) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rstore_cli.remote_broker import signer_of, tls_of
+
 if TYPE_CHECKING:
     from engine.client.remote_broker import RemoteBroker
     from engine.config import StoreConfig
@@ -47,16 +49,7 @@ def master_of(
     tls_key: str | None = None,
 ) -> RemoteBroker:
     """What these options say. Raises InvalidArgument, StorageError: a file of them can't be read."""
-    from engine.broker.ha.settings import HaSettings
-    from engine.broker.net.tls import TlsSettings
     from engine.client.remote_broker import RemoteBroker
 
-    tls = None
-    if HaSettings.of(config.other, tls=ha_tls).tls:
-        tls = TlsSettings.of(config.other, cert=tls_cert, key=tls_key, trust=tls_ca).slave_context()
-    signer = None
-    if acl is not None:
-        from rstore_cli.commands.replicate import signer_of
-
-        signer = signer_of(acl)
-    return RemoteBroker(broker, ha_port=ha_port, tls=tls, signer=signer)
+    tls = tls_of(config.other, ha_tls, tls_ca, tls_cert, tls_key)
+    return RemoteBroker(broker, ha_port=ha_port, tls=tls, signer=signer_of(acl))

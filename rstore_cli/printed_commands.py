@@ -16,7 +16,7 @@ PARTS = {
     "offsets": "list set",
     "config": "history restore",
     "admin": "cluster broker topic group consumer producer offset message dlq namesrv acl",
-    "backup": "init create list show check forget prune key",
+    "backup": "init create status list show check forget prune key",
     "drill": "list show run",
     "pipeline": "verify reindex export import stats diff lag grep",
     "completion": "bash zsh fish",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.backup.container import HEAD_SIZE
+from engine.backup.manifest import parts_of
 from engine.backup.repository import PIECES, SEGMENTS, SNAPSHOTS, place
 from engine.errors import RStoreError
 
@@ -112,9 +113,8 @@ def named_by(repository: Repository) -> Named:
         for users, pieces, bad in pool.map(pieces_of, list(named.segments.items())):
             if bad is not None:
                 named.bad.append(bad)
-            for piece in pieces:
-                if piece is not None:
-                    named.pieces.setdefault(piece, set()).update(users)
+            for part in (part for piece in pieces if piece is not None for part in parts_of(piece)):
+                named.pieces.setdefault(part, set()).update(users)
     return named
 
 

@@ -18,6 +18,8 @@ from engine.format import names
 
 PIECE_SIZE = 4 << 20
 """Bytes of a segment that one piece holds: aligned, so that an unchanged part is the same piece in each snapshot."""
+JOINED = "+"
+"""Between the names of parts that are one piece together."""
 FORMAT = 1
 _MOST_NAMES = 1 << 20
 
@@ -39,7 +41,8 @@ class SegmentPieces:
 
     Attributes:
         pieces: names of the pieces, one for each PIECE_SIZE bytes up to `held`; None: zeros. A piece is shorter than
-            its part where that ends with zeros.
+            its part where that ends with zeros. The last one of a segment that a follower has written may be several
+            objects: their names with a JOINED between them.
         records: sound records, `messages` of them with a queue unit.
         first_time: storeTimestamp of the first record, ms; 0 without one.
         newest_time: the largest one.
@@ -71,7 +74,9 @@ class SegmentPieces:
         """Raises FormatError."""
         fields = _fields(data, where)
         pieces, damage = _list(fields, "pieces", where), _list(fields, "damage", where)
-        if not all(piece is None or _is_hash(piece) for piece in pieces):
+        if not all(
+            piece is None or (isinstance(piece, str) and all(map(_is_hash, parts_of(piece)))) for piece in pieces
+        ):
             raise FormatError("the segment names no pieces", path=where)
         made = _made(cls, {**fields, "pieces": tuple(pieces), "damage": _all(BackedUpDamage, damage, where)}, where)
         if made.held > made.size or len(made.pieces) != math.ceil(made.held / PIECE_SIZE):
@@ -169,6 +174,11 @@ class Snapshot:
         return snapshot
 
 
+def parts_of(piece: str) -> list[str]:
+    """The objects that a piece is made of, in order: it is one, unless a follower wrote it in parts."""
+    return piece.split(JOINED)
+
+
 def is_beside_the_log(path: str) -> bool:
     """Whether a stored path is that of a file beside the log, and of nothing else below the store or out of it."""
     parts = path.split("/")
@@ -229,6 +239,10 @@ def _made(made: type[_Made], fields: dict[str, Any], where: str) -> _Made:
         if kind is int and fields[field.name] < 0:
             raise FormatError(f"{field.name} is negative", path=where)
     return made(**{field.name: fields[field.name] for field in dataclasses.fields(made)})  # type: ignore[arg-type]
+
+
+def _is_piece(value: object) -> bool:
+    return isinstance(value, str) and all(map(_is_hash, parts_of(value)))
 
 
 def _is_hash(value: object) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.backup.container import Container, Kind
 from engine.backup.keys import KEY_SIZE, SLOTS, add_slot, derived, new_main_key, open_with
-from engine.backup.manifest import PIECE_SIZE, SegmentPieces, Snapshot
+from engine.backup.manifest import PIECE_SIZE, SegmentPieces, Snapshot, parts_of
 from engine.errors import (
     FormatError,
     InvalidArgument,
@@ -109,8 +109,8 @@ class Repository:
         return self._put(Kind.PIECE, PIECES, data, prove=prove)
 
     def get_piece(self, piece: str) -> bytes:
-        """A piece, proved by its name. Raises NotFound, FormatError, StorageError."""
-        return self._get(Kind.PIECE, PIECES, piece)
+        """A piece, or its parts together, proved by name. Raises NotFound, FormatError, StorageError."""
+        return b"".join(self._get(Kind.PIECE, PIECES, part) for part in parts_of(piece))
 
     def put_segment(self, segment: SegmentPieces, *, prove: bool = False) -> tuple[str, int]:
         """As `put_piece`, of what a segment is made of."""

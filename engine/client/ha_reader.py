@@ -115,6 +115,11 @@ class HaReader:
             stream.shut()
             stream.close()
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the next read may go on where the last one ended."""
+        return self._stream is not None
+
     def read(self, offset: int, length: int) -> bytes:
         """`length` bytes of the log from physical offset `offset` on.
 

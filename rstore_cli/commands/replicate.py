@@ -6,19 +6,18 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from engine.errors import InvalidArgument
 from rstore_cli._common import parse_size, settings_of
+from rstore_cli.remote_broker import Acl, HaPort, HaTls, TlsCa, TlsCert, TlsKey, signer_of, tls_of
 from rstore_cli.render import Output, size
 from rstore_cli.screen import is_terminal
 
 if TYPE_CHECKING:
     from engine.broker.ha.replicate import Replicated, Tell
-    from engine.client.signed_peer import RequestSigner
 
 _EVERY_S = 10.0
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -30,16 +29,7 @@ def replicate(
     source: Annotated[
         str, typer.Option("--from", metavar="HOST:PORT", help="Address of the broker (its port is 10911 by default).")
     ],
-    ha_port: Annotated[
-        int | None,
-        typer.Option(
-            "--ha-port",
-            min=1,
-            max=65535,
-            metavar="PORT",
-            help="Replication port of the broker (default: the one that it reports).",
-        ),
-    ] = None,
+    ha_port: HaPort = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Exit when the copy has reached the broker's log end.")
     ] = False,
@@ -53,25 +43,11 @@ def replicate(
         bool, typer.Option("--last-file", help="Start an empty copy at the broker's last segment, as a slave does.")
     ] = False,
     no_tables: Annotated[bool, typer.Option("--no-tables", help="Don't copy topics, groups and offsets.")] = False,
-    acl: Annotated[
-        Path | None,
-        typer.Option(
-            "--acl", metavar="FILE", help="ACL file (plain_acl.yml) with an account, if the broker demands one."
-        ),
-    ] = None,
-    ha_tls: Annotated[
-        bool | None, typer.Option("--ha-tls", help="Connect by TLS, and check the broker's certificate.")
-    ] = None,
-    tls_ca: Annotated[
-        str | None,
-        typer.Option("--tls-ca", metavar="FILE", help="CA certificates for that (PEM; default: the system's)."),
-    ] = None,
-    tls_cert: Annotated[
-        str | None, typer.Option("--tls-cert", metavar="FILE", help="Own certificate, if the broker demands one (PEM).")
-    ] = None,
-    tls_key: Annotated[
-        str | None, typer.Option("--tls-key", metavar="FILE", help="Private key of that certificate (PEM).")
-    ] = None,
+    acl: Acl = None,
+    ha_tls: HaTls = None,
+    tls_ca: TlsCa = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """Copy the store of a running broker, Apache's or rstore's, into --store and follow it until Ctrl-C.
 
@@ -83,8 +59,6 @@ def replicate(
 
     from engine.broker.ha.replicate import ReplicateOptions
     from engine.broker.ha.replicate import replicate as run
-    from engine.broker.ha.settings import HaSettings
-    from engine.broker.net.tls import TlsSettings
 
     config = settings.load()
     rate = None if throttle is None else parse_size(throttle, "--throttle")
@@ -98,10 +72,8 @@ def replicate(
         None if compare == "all" else parse_size(compare, "--compare"),
         last_file,
         not no_tables,
-        TlsSettings.of(config.other, cert=tls_cert, key=tls_key, trust=tls_ca).slave_context()
-        if HaSettings.of(config.other, tls=ha_tls).tls
-        else None,
-        None if acl is None else signer_of(acl),
+        tls_of(config.other, ha_tls, tls_ca, tls_cert, tls_key),
+        signer_of(acl),
     )
     answer = settings.output()
     settings.on_interrupt = "the copied part is kept: run the same command again to resume"
@@ -119,22 +91,6 @@ def replicate(
             ("tables", ", ".join(replicated.tables) or "none"),
         ]
     )
-
-
-def signer_of(file: Path) -> RequestSigner:
-    """Of the account in an ACL file. Raises StorageError, InvalidArgument: it can't be read."""
-    import logging
-
-    from engine.broker.acl.files import AclFiles
-    from engine.broker.acl.signer import Signer
-    from engine.files.disk import Disk
-
-    path = file.absolute()
-    files = AclFiles(
-        Disk(), str(path), str(path.parent / "acl"), lambda: time.time_ns() // 1_000_000, logging.getLogger("rstore")
-    )
-    files.load()
-    return Signer(files, admin=False)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,15 +16,20 @@ from pathlib import Path
 import pytest
 
 from engine.backup.check import check_repository
+from engine.backup.create.create import CreateOptions, StoreCopier
+from engine.backup.create.follow import BackupFollower, FollowState
+from engine.backup.create.origin import LocalOrigin, StoreOrigin
+from engine.backup.create.remote import RemoteOrigin
 from engine.backup.objects.place import objects_at
 from engine.backup.prune import forget, plan_forget, prune
 from engine.backup.repository import open_repository
 from engine.backup.retention import Keep
+from engine.client.remote_broker import RemoteBroker
 from engine.config import of_store
 from engine.errors import NotARepository
 from engine.files.disk import Disk
 from tests.compat import real_broker, toolchain
-from tests.compat.replicas import Produced, consume, produce
+from tests.compat.replicas import Produced, consume, produce, until
 from tests.engine.backup import repositories
 from tests.engine.opening import assert_sound
 
@@ -152,6 +158,57 @@ def test_beside_apaches_broker_under_load(tmp_path: Path) -> None:
             bodies = consume(broker.broker, "Load")
             assert bodies == set().union(*(one.bodies for one in sent))
             assert produce(broker.broker, "Load", 10, name="after").codes == {0}
+    assert not check_repository(repository, 1.0).bad
+
+
+def test_followed_beside_apaches_broker_and_from_afar(tmp_path: Path) -> None:
+    """Under load, at most 5 s behind, through segments that roll and a restart; what is restored is a prefix."""
+    try:
+        toolchain.apache_broker()
+    except toolchain.Missing as missing:
+        pytest.skip(str(missing))
+    repository = repositories.new(tmp_path / "repository")
+    states: dict[str, list[FollowState]] = {"beside": [], "afar": []}
+    stop = threading.Event()
+    disk = Disk()
+    with real_broker.name_server(tmp_path / "names") as names:
+        port = real_broker.free_port(4)
+        with real_broker.broker(tmp_path / "store", names, SETTINGS, port=port) as broker:
+            first = produce(broker.broker, "Load", 100, name="first")
+            origins: dict[str, StoreOrigin] = {
+                "beside": LocalOrigin(disk, of_store(tmp_path / "store"), "beside"),
+                "afar": RemoteOrigin(disk, RemoteBroker(broker.broker), None, str(tmp_path)),
+            }
+            threads = []
+            for name, origin in origins.items():
+                copier = StoreCopier(disk, origin, repository, CreateOptions(name))
+                follower = BackupFollower(origin, copier, repository, name, 0.2, states[name].append)
+                follower.begin()
+                threads.append(threading.Thread(target=follower.run, args=(stop,)))
+                threads[-1].start()
+            second = produce(broker.broker, "Load", 20_000, name="load")
+            sent = whole_log(tmp_path / "store").rstrip(b"\0")
+            until(lambda: all(one[-1].end >= len(sent) for one in states.values()))
+        until(lambda: states["afar"][-1].failures > 0)
+        with real_broker.broker(tmp_path / "store", names, SETTINGS, port=port) as broker:
+            third = produce(broker.broker, "Load", 500, name="third")
+            log = whole_log(tmp_path / "store")
+            until(lambda: all(one[-1].end >= len(log.rstrip(b"\0")) for one in states.values()))
+            stop.set()
+            for thread in threads:
+                thread.join()
+        for name, told in states.items():
+            origins[name].close()
+            served = itertools.takewhile(lambda one: not one.failures, told)  # from afar the restart is a failure
+            assert max(later.covered_s - before.covered_s for before, later in itertools.pairwise(served)) <= 5, name
+            assert told[-1].snapshots > 3
+            newest, _ = repository.find("latest", name)
+            restored = repositories.bring_back(repository, tmp_path / name, newest.snapshot_id)
+            assert restored.refusal is None
+            assert whole_log(tmp_path / name)[: told[-1].end] == log[: told[-1].end]
+            assert_sound(of_store(tmp_path / name))
+        with real_broker.broker(tmp_path / "afar", names, SETTINGS) as broker:
+            assert consume(broker.broker, "Load") == first.bodies | second.bodies | third.bodies
     assert not check_repository(repository, 1.0).bad
 
 

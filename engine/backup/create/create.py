@@ -19,28 +19,28 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from engine.backup.create.files import files_beside
+from engine.backup.create.growing import MARK, GrowingSegment
 from engine.backup.create.judging import judge_segment
+from engine.backup.create.origin import LocalOrigin
 from engine.backup.create.pieces import PieceWriter, ReadPace
 from engine.backup.leases import Lease
 from engine.backup.manifest import SegmentPieces, SegmentRef, Snapshot, StoredFile
-from engine.config import STORE_SIZES, apache_key
-from engine.errors import NewerStore, RStoreError, StorageError
-from engine.files.lock import holder_of
-from engine.files.written import written_end
-from engine.format import names
+from engine.backup.repository import SNAPSHOTS
+from engine.errors import RStoreError, StorageError
 from engine.format.quantities import counted
-from engine.inspect.store.survey import survey
 from engine.log.scan import Scanner
-from engine.log.source import ClosedLog, last_begun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from engine.backup.create.origin import Read, StoreOrigin
     from engine.backup.repository import Repository, SnapshotName
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.log.source import Segment
+    from engine.log.source import ClosedLog, Segment
+
+_COMPARED = 4096
+"""Bytes of a segment that tell it from another store's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,86 +127,138 @@ def create(
     Raises:
         NotAStore, NewerStore, StorageError. StoreLocked: somebody removes objects from the repository now.
     """
-    with Lease(repository.objects, "backup create") as lease:
-        return _Creator(disk, config, repository, options, progress).run(lease)
+    return create_from(disk, LocalOrigin(disk, config, store_name(config)), repository, options, progress)
 
 
-class _Creator:
+def create_from(
+    disk: Disk,
+    origin: StoreOrigin,
+    repository: Repository,
+    options: CreateOptions,
+    progress: Callable[[int, int], None] | None = None,
+) -> Created:
+    """Make a snapshot of a store, wherever it is; `origin` is closed. Raises as `create`, and what `origin` raises."""
+    try:
+        with Lease(repository.objects, "backup create") as lease:
+            return StoreCopier(disk, origin, repository, options, progress).take(lease)
+    finally:
+        origin.close()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSegment:
+    """A complete segment that the repository has: what its snapshots name, and what is counted."""
+
+    ref: SegmentRef
+    records: int
+    damaged: int
+
+
+class StoreCopier:
+    """Makes snapshots of one store, one after another: what the one before has is not read again.
+
+    Args:
+        disk: for steps and waits.
+        origin: the store.
+        repository: that gets them.
+        options: how.
+        progress: told how many bytes are done, and of how many.
+
+    Attributes:
+        last: the snapshot that it made last; `end`: physical offset up to which that has the log.
+    """
+
     def __init__(
         self,
         disk: Disk,
-        config: StoreConfig,
+        origin: StoreOrigin,
         repository: Repository,
         options: CreateOptions,
-        progress: Callable[[int, int], None] | None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._disk = disk
+        self._origin = origin
         self._repository = repository
         self._options = options
         self._progress = progress
-        self._began = time.monotonic()
-        self._started = _now_ms()
-        self._files = survey(disk, config)
-        if self._files.newer:
-            raise NewerStore("backups of RocketMQ 5's stores are not made yet", path=self._files.root)
-        self._live = holder_of(disk, self._files.root) is not None
-        self._store = options.store or store_name(config)
+        self._store = options.store or origin.name
+        self._known: dict[int, KnownSegment] = {}
+        self._tail: GrowingSegment | None = None
+        self._closed: tuple[int, KnownSegment] | None = None  # the last segment of a broker that has stopped, its time
         self._notes: list[str] = []
-        self._done = self._total = self._read = self._reused = 0
-        self._damaged = self._records = self._segments_added = 0
+        self._done = self._total = self._read = self._reused = self._segments_added = 0
+        self._stored: list[StoredFile] = []
+        self._mark = b""
+        self.last: SnapshotName | None = None
+        self.end = 0
 
-    def run(self, lease: Lease) -> Created:
-        files = self._files
-        before = {} if self._options.full else self._segments_before()
-        with ClosedLog(self._disk, files.log) as log, self._writer() as writer:
-            last = last_begun(log) if self._live else _last_written(self._disk, log)
-            begun = [one for one in files.log if last is not None and one.offset <= last.offset]
-            self._total = sum(one.size for one in begun)
-            scanner = Scanner(log, max_message_size=files.config.max_message_size)
-            segments: list[SegmentRef] = []
-            for one in begun:
-                segment = self._segment(log, scanner, writer, one, before.get(one.offset), is_last=one is last)
-                if segment is not None:
-                    segments.append(segment)
+    def has_more(self) -> bool:
+        """Whether `origin` saw more than the last snapshot has. Raises StorageError."""
+        return self._origin.grown(self.end, self._mark)
+
+    def take(self, lease: Lease) -> Created:
+        """Make a snapshot of what `origin` saw last.
+
+        Raises as `create`: what was stored and no snapshot names is forgotten then, as `prune` may remove it.
+        """
+        known, tail, mark = dict(self._known), self._tail, self._mark
+        try:
+            return self._take(lease)
+        except BaseException:
+            self._known, self._tail, self._closed, self._mark = known, tail, None, mark
+            raise
+
+    def _take(self, lease: Lease) -> Created:
+        origin = self._origin
+        began, started = time.monotonic(), _now_ms()
+        self._notes, self._stored = [], []
+        self._done = self._read = self._reused = self._segments_added = 0
+        if self.last is not None and self._repository.objects.size(f"{SNAPSHOTS}/{self.last.name}") is None:
+            # Somebody has forgotten it, so prune may have removed what is known here.
+            self._known, self._tail, self._closed, self.last = {}, None, None, None
+        before = {} if self._options.full or self.last is not None else self._segments_before()
+        begun = origin.segments
+        self._total = sum(one.size for one in begun)
+        with self._writer() as writer:
+            segments = [
+                known
+                for one in begun
+                if (known := self._segment(writer, one, before.get(one.offset), is_last=one is begun[-1])) is not None
+            ]
+            kept = {one.ref.offset for one in segments}
+            self._known = {offset: one for offset, one in self._known.items() if offset in kept}
             self._disk.step("backup:log")
-            beside = files_beside(self._disk, files)
-            stored = tuple(file for path in beside.paths if (file := self._file(writer, path)) is not None)
+            skipped = origin.files(lambda path, read, size: self._file(writer, path, read, size))
             self._note_unreadable(writer.unreadable)
-        skipped = (
-            *(
-                f"{os.path.relpath(odd.path, files.root)}: {odd.why}"
-                for odd in files.odd
-                if not self._is_config(odd.path)
-            ),
-            *beside.skipped,
-        )
+        refs = tuple(one.ref for one in segments)
         snapshot = Snapshot(
             store=self._store,
             host=socket.gethostname(),
             by=_user(),
             version=_version(),
-            root=files.root,
-            started=self._started,
+            root=origin.root,
+            started=started,
             finished=_now_ms(),
-            start=segments[0].offset if segments else files.log[0].offset if files.log else 0,
-            end=segments[-1].offset + segments[-1].held if segments else 0,
-            is_live=self._live,
-            abort=files.abort,
-            records=self._records,
-            messages=sum(one.messages for one in segments),
-            damaged=self._damaged,
-            newest_time=max((one.newest_time for one in segments), default=0),
-            sizes={apache_key(name): int(getattr(files.config, name)) for name in STORE_SIZES},
-            segments=tuple(segments),
-            files=stored,
+            start=refs[0].offset if refs else origin.start,
+            end=refs[-1].offset + refs[-1].held if refs else 0,
+            is_live=origin.is_live,
+            abort=origin.abort,
+            records=sum(one.records for one in segments),
+            messages=sum(one.messages for one in refs),
+            damaged=sum(one.damaged for one in segments),
+            newest_time=max((one.newest_time for one in refs), default=0),
+            sizes=origin.sizes,
+            segments=refs,
+            files=tuple(sorted(self._stored, key=lambda one: one.path)),
             skipped=skipped,
             added=writer.added + self._segments_added,
         )
         self._disk.step("backup:stored")
         lease.demand()
         name = self._repository.put_snapshot(snapshot)
+        self.last, self.end = name, snapshot.end
         self._note(name, snapshot)
-        return Created(name, snapshot, self._read, self._reused, time.monotonic() - self._began, self._notes)
+        return Created(name, snapshot, self._read, self._reused, time.monotonic() - began, self._notes)
 
     def _writer(self) -> PieceWriter:
         options = self._options
@@ -222,58 +274,108 @@ class _Creator:
             except RStoreError as error:
                 self._notes.append(f"snapshot {name.short} can't be read, so more is read again: {error}")
                 continue
-            if snapshot.store == self._store and snapshot.root == self._files.root:
-                return {one.offset: one for one in snapshot.segments if one.is_complete}
+            if snapshot.store == self._store and snapshot.root == self._origin.root:
+                complete = {one.offset: one for one in snapshot.segments if one.is_complete}
+                return complete if self._are_the_same(complete) else {}
         return {}
 
-    def _segment(
-        self,
-        log: ClosedLog,
-        scanner: Scanner,
-        writer: PieceWriter,
-        segment: Segment,
-        before: SegmentRef | None,
-        *,
-        is_last: bool,
-    ) -> SegmentRef | None:
-        """A segment's pieces, stored; None where the broker has deleted it meanwhile: retention begins at the front."""
+    def _are_the_same(self, complete: dict[int, SegmentRef]) -> bool:
+        """Whether the newest of them that is there still begins as it did: else another store has this name now."""
+        newest = next((one for one in reversed(self._origin.segments[:-1]) if one.offset in complete), None)
+        if newest is None:
+            return True
         try:
-            mtime_ns = self._disk.stat(segment.path).mtime_ns
+            piece = self._repository.get_segment(complete[newest.offset].pieces).pieces[0]
+            first = self._repository.get_piece(piece)[:_COMPARED] if piece is not None else b""
+        except (RStoreError, IndexError):  # it is stored again, if need be
+            return True
+        if not first or self._origin.is_same(newest, first):
+            return True
+        self._notes.append(f"segment {newest.offset} is another one than in the last snapshot: all is read again")
+        return False
+
+    def _segment(
+        self, writer: PieceWriter, segment: Segment, before: SegmentRef | None, *, is_last: bool
+    ) -> KnownSegment | None:
+        """A segment's pieces, stored; None where the broker has deleted it meanwhile: retention begins at the front."""
+        known = self._known.get(segment.offset)
+        if known is not None and not is_last:
+            self._tick(segment.size, read=False)
+            return known
+        try:
+            mtime_ns = self._origin.mtime_ns(segment)
             if before is not None and not is_last and (before.size, before.mtime_ns) == (segment.size, mtime_ns):
-                known = self._known(before)
-                if known is not None:
-                    return known
-            return self._read_segment(log, scanner, writer, segment, mtime_ns, is_last=is_last)
+                known = self._stored_before(before)
+            stopped = is_last and not self._origin.is_live
+            if stopped and self._closed is not None and self._closed[0] == mtime_ns:
+                known = self._closed[1]
+                self._tick(segment.size, read=False)
+            elif known is None or is_last:
+                known = self._read_segment(writer, segment, mtime_ns, is_last=is_last)
         except StorageError:
-            if not self._live or self._disk.exists(segment.path):
+            if not self._origin.is_live or self._origin.has(segment):
                 raise
             self._notes.append(f"the broker deleted segment {segment.offset} while the backup was made")
             self._total -= segment.size
             return None
+        self._closed = (mtime_ns, known) if stopped and known.ref.offset == segment.offset else None
+        if known.ref.is_complete:
+            self._known[segment.offset] = known
+        return known
 
-    def _known(self, before: SegmentRef) -> SegmentRef | None:
+    def _stored_before(self, before: SegmentRef) -> KnownSegment | None:
         """A segment of the snapshot before, whose list of pieces is still there; None: it isn't."""
         try:
             known = self._repository.get_segment(before.pieces)
         except RStoreError as error:
             self._notes.append(f"segment {before.offset} is stored again: {error}")
             return None
-        self._count(known)
         self._reused += known.held
         self._tick(before.size, read=False)
-        return before
+        return KnownSegment(before, known.records, len(known.damage))
 
-    def _read_segment(
-        self, log: ClosedLog, scanner: Scanner, writer: PieceWriter, segment: Segment, mtime_ns: int, *, is_last: bool
-    ) -> SegmentRef:
-        live = self._live and is_last
-        judged = judge_segment(self._disk, log, scanner, segment, live=live, jobs=self._options.jobs)
-        written = segment.size if not is_last else _written(self._disk, segment)
-        held = judged.end - segment.offset if live else written
+    def _read_segment(self, writer: PieceWriter, segment: Segment, mtime_ns: int, *, is_last: bool) -> KnownSegment:
+        origin = self._origin
+        left = not is_last
+        grows = is_last and origin.is_live
+        tail = self._tail if self._tail is not None and self._tail.segment.offset == segment.offset else None
+        with origin.opened(segment) as log:
+            if tail is not None and not tail.is_still_there(log):
+                self._notes.append(f"the broker has another log end since: segment {segment.offset} is read again")
+                tail = None
+            if tail is not None and not grows and is_last:
+                tail = None  # the broker has stopped: what lies after its last record counts, too
+            if grows or tail is not None:
+                tail = GrowingSegment(segment, segment.offset) if tail is None else tail.copy()
+                began = tail.end
+                tail.advance(
+                    self._disk, log, writer, origin.max_message_size, left=left, jobs=self._options.jobs
+                )  # fmt: skip
+                self._tick(max(0, segment.size - (tail.end - began)), read=False)
+                self._tail = None if left else tail
+                made = tail.made(left=left)
+            else:
+                self._tail = None if is_last else self._tail
+                made = self._whole(writer, log, segment, is_last=is_last)
+            if is_last:
+                size = min(MARK, made.held)
+                self._mark = bytes(log.read(made.end - size, size))
+        name, added = self._repository.put_segment(made, prove=self._options.full)
+        self._segments_added += added
+        ref = SegmentRef(
+            made.offset, made.size, made.held, name, mtime_ns, made.is_complete, made.messages, made.newest_time
+        )
+        return KnownSegment(ref, made.records, len(made.damage))
+
+    def _whole(self, writer: PieceWriter, log: ClosedLog, segment: Segment, *, is_last: bool) -> SegmentPieces:
+        """A segment that nobody writes."""
+        scanner = Scanner(log, max_message_size=self._origin.max_message_size)
+        judged = judge_segment(self._disk, log, scanner, segment, live=False, jobs=self._options.jobs)
+        held = self._origin.written(segment) if is_last else segment.size
         unreadable = writer.unreadable
         pieces = writer.put(lambda at, length: log.read(segment.offset + at, length), held)
         self._tick(segment.size - held, read=False)
-        made = SegmentPieces(
+        return SegmentPieces(
             segment.offset,
             segment.size,
             held,
@@ -285,39 +387,11 @@ class _Creator:
             not is_last and not judged.unreadable and writer.unreadable == unreadable,
             tuple(judged.damage),
         )
-        name, added = self._repository.put_segment(made, prove=self._options.full)
-        self._segments_added += added
-        self._count(made)
-        return SegmentRef(
-            made.offset, made.size, made.held, name, mtime_ns, made.is_complete, made.messages, made.newest_time
-        )
-
-    def _is_config(self, path: str) -> bool:
-        """Whether `files_beside` tells of it."""
-        return path.startswith(os.path.join(self._files.root, names.CONFIG) + os.sep)
-
-    def _count(self, segment: SegmentPieces) -> None:
-        self._records += segment.records
-        self._damaged += len(segment.damage)
-
-    # --- beside the log ---------------------------------------------------------------------------------------------
-
-    def _file(self, writer: PieceWriter, path: str) -> StoredFile | None:
-        """A file beside the log; None where it is gone: a broker replaces its tables."""
-        absolute = os.path.join(self._files.root, path)
-        try:
-            reader = self._disk.open_reader(absolute)
-        except StorageError:
-            if self._disk.exists(absolute):
-                raise
-            return None
-        try:
-            size = reader.size()
-            return StoredFile(path, size, writer.put(reader.read, size))
-        finally:
-            reader.close()
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _file(self, writer: PieceWriter, path: str, read: Read, size: int) -> None:
+        self._stored.append(StoredFile(path, size, writer.put(read, size)))
 
     def _tick(self, size: int, *, read: bool = True) -> None:
         self._done += size
@@ -331,6 +405,8 @@ class _Creator:
             self._notes.append(f"the disk could not read {counted(pages, 'page')} of 4 KiB: zeros in the backup")
 
     def _note(self, name: SnapshotName, snapshot: Snapshot) -> None:
+        self._notes += self._origin.notes
+        self._origin.notes.clear()
         if snapshot.damaged:
             ranges = counted(snapshot.damaged, "damaged range")
             self._notes.append(f"the log has {ranges}, and so has the backup: rstore backup show {name.short}")
@@ -338,22 +414,6 @@ class _Creator:
             self._notes.append(f"not backed up: {'; '.join(snapshot.skipped[:3])}")
         if not snapshot.segments:
             self._notes.append("the log is empty")
-
-
-def _written(disk: Disk, segment: Segment) -> int:
-    """Bytes of a segment up to the last that is not zero; all of them where the disk can't read some."""
-    reader = disk.open_reader(segment.path)
-    try:
-        return written_end(reader, 0, segment.size)
-    except StorageError:
-        return segment.size
-    finally:
-        reader.close()
-
-
-def _last_written(disk: Disk, log: ClosedLog) -> Segment | None:
-    """The last segment that holds anything: in a store that nobody has open, also one whose first page was lost."""
-    return next((one for one in reversed(log.segments) if _written(disk, one)), None)
 
 
 def user_and_host() -> str:

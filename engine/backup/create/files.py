@@ -13,7 +13,7 @@ from engine.format import names
 from engine.format.queue_unit import UNIT_SIZE, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from engine.files.disk import Disk
     from engine.inspect.store.survey import QueueFiles, StoreFiles
@@ -31,14 +31,13 @@ class Beside:
     skipped: tuple[str, ...]
 
 
-def files_beside(disk: Disk, files: StoreFiles) -> Beside:
-    """See the module.
+def files_beside(disk: Disk, files: StoreFiles, expired: Sequence[str]) -> Beside:
+    """See the module; `expired`: as `ends_of_expired` gave them.
 
     A broker that saves a table removes the old file before the new one takes its name (MixAll#string2File): where
     a table is missing beside its .bak, it is looked for again.
     """
     config = os.path.join(files.root, names.CONFIG)
-    expired = [os.path.relpath(path, files.root) for path in _ends_of_expired(disk, files)]
     for _ in range(_TRIES):
         beside = _look(disk, files, config, expired)
         present = set(beside.paths)
@@ -50,7 +49,7 @@ def files_beside(disk: Disk, files: StoreFiles) -> Beside:
     return beside
 
 
-def _look(disk: Disk, files: StoreFiles, config: str, expired: list[str]) -> Beside:
+def _look(disk: Disk, files: StoreFiles, config: str, expired: Sequence[str]) -> Beside:
     paths = list(expired)
     skipped: list[str] = []
     if disk.is_dir(config):
@@ -75,13 +74,11 @@ def _below(disk: Disk, files: StoreFiles, directory: str, paths: list[str], skip
             skipped.append(f"{path}: {entry.what}")
 
 
-def _ends_of_expired(disk: Disk, files: StoreFiles) -> Iterator[str]:
+def ends_of_expired(disk: Disk, files: StoreFiles) -> list[str]:
     """The last file of each queue without a message in the log: its next queue offset is known from nowhere else."""
     start = files.log[0].offset if files.log else 0
-    for queue in files.queues:
-        path = _last_with_units(disk, queue, start)
-        if path is not None:
-            yield path
+    ends = (_last_with_units(disk, queue, start) for queue in files.queues)
+    return [os.path.relpath(path, files.root) for path in ends if path is not None]
 
 
 def _last_with_units(disk: Disk, queue: QueueFiles, start: int) -> str | None:

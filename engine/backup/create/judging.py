@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.backup.manifest import BackedUpDamage
+from engine.files.written import is_zeros
 from engine.format.judge import Reason
 from engine.inspect.check.verify import judge_tail, settled_events
 from engine.log.ahead import scan_ahead
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from engine.log.scan import Event, Scanner
     from engine.log.source import ClosedLog, Segment
 
+_LOOK = 1 << 20
 Figures: TypeAlias = tuple[int, int, int, int]
 """Of a batch: records, messages, the first and the newest storeTimestamp (ms)."""
 
@@ -39,9 +41,18 @@ class JudgedSegment:
 
 
 def judge_segment(
-    disk: Disk, log: ClosedLog, scanner: Scanner, segment: Segment, *, live: bool, jobs: int | None
+    disk: Disk,
+    log: ClosedLog,
+    scanner: Scanner,
+    segment: Segment,
+    *,
+    live: bool,
+    jobs: int | None,
+    start: int | None = None,
 ) -> JudgedSegment:
     """Judge a segment. `live`: a broker writes at its end: what comes after its last proved record is no damage.
+
+    `start`: physical offset of the record to begin with; None: the segment's first.
 
     A record is proved when it is sound and the parts that no CRC covers hold no zeros: a broker copies a record into
     its file from the front, and one that is being copied may have its body and not yet its properties.
@@ -49,10 +60,11 @@ def judge_segment(
     Raises:
         StorageError: beside what a scan reports as damage.
     """
-    judged = JudgedSegment(segment.offset)
+    start = segment.offset if start is None else start
+    judged = JudgedSegment(start)
     held: list[Damage] = []
     last: RecordBatch | None = None
-    for event, figures in _events(disk, scanner, segment, live=live, jobs=jobs):
+    for event, figures in _events(disk, log, scanner, start, segment.end, live=live, jobs=jobs):
         if isinstance(event, RecordBatch) and figures is not None:
             records, messages, first, newest = figures
             judged.damage += [_range(one) for one in held]
@@ -74,14 +86,25 @@ def judge_segment(
 
 
 def _events(
-    disk: Disk, scanner: Scanner, segment: Segment, *, live: bool, jobs: int | None
+    disk: Disk, log: ClosedLog, scanner: Scanner, start: int, end: int, *, live: bool, jobs: int | None
 ) -> Iterator[tuple[Event, Figures | None]]:
     """A segment's events, batches with their figures; what is written meanwhile is read again (settled_events)."""
     if not live:
-        yield from scan_ahead(scanner, segment.offset, segment.end, prepare=_figures, resume=True, threads=jobs)
+        yield from scan_ahead(scanner, start, end, prepare=_figures, resume=True, threads=jobs)
         return
-    for event in settled_events(disk, scanner, segment.offset, segment.end, live=True):
+    for event in settled_events(disk, scanner, start, _written_upto(log, start, end), live=True):
         yield event, _figures(event) if isinstance(event, RecordBatch) else None
+
+
+def _written_upto(log: ClosedLog, start: int, end: int) -> int:
+    """Where zeros begin that a broker has not written to yet, a little after its last record."""
+    at = start
+    while at < end:
+        data = log.read(at, min(_LOOK, end - at))
+        if is_zeros(data):
+            break
+        at += len(data)
+    return at
 
 
 def _figures(batch: RecordBatch) -> Figures:

@@ -103,6 +103,15 @@ class PieceWriter:
                 future.cancel()
         return tuple(pieces)
 
+    def put_part(self, data: memoryview) -> str:
+        """A part of a piece (growing.py), as it is: its name. Raises StorageError."""
+        self._pace.wait(len(data))
+        name, added = self._repository.put_piece(data, prove=self._prove)
+        self._progress(len(data))
+        with self._lock:
+            self.added += added
+        return name
+
     def _one(self, read: Read, at: int, length: int) -> str | None:
         self._pace.wait(length)
         data = self._read(read, at, length)

@@ -9,6 +9,7 @@ store's directory, where only the store's owner may:
 | `POST /flush` | when log, queues, checkpoint and tables are durable: up to where |
 | `GET /in-use` | from where on the log's files are needed: what a plan of retention has to leave |
 | `GET /where` | the broker's address, and the name servers where clients find it |
+| `POST /backup` | `{"maxOffset": offset, "lagMs": ms}`: how far a follower's backup is, for the metrics |
 | `POST /expire` | `{"before": offset}`: the log files before it are deleted, and what follows them |
 
 What goes wrong is answered with 500 and the error's fields.
@@ -83,6 +84,7 @@ class Operations:
             web.get("/in-use", self._in_use),
             web.get("/where", self._where),
             web.post("/expire", self._expire),
+            web.post("/backup", self._backup),
         ]
         runner = await self._runner(control)
         await web.SockSite(runner, local_socket.listen_at(self._socket)).start()
@@ -192,6 +194,17 @@ class Operations:
             removed = await self._in_thread(lambda: store.clean.expire_before(before))
         self._log.info("expired files deleted on request", extra={"files": removed, "min_offset": store.log.min_offset})
         return _json({"logFilesRemoved": removed, "minOffset": store.log.min_offset})
+
+    async def _backup(self, request: web.Request) -> web.Response:
+        try:
+            told = orjson.loads(await request.read())
+            end, lag_ms = told["maxOffset"], told["lagMs"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            end = lag_ms = None
+        if not all(type(one) is int and one >= 0 for one in (end, lag_ms)):
+            raise InvalidArgument('expected {"maxOffset": OFFSET, "lagMs": MS}')
+        self._live.backed_up(end, lag_ms)
+        return _json({})
 
     def _in_thread(self, work: Callable[[], Any]) -> Awaitable[Any]:
         return asyncio.get_running_loop().run_in_executor(None, work)

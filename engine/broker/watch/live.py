@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,6 +87,7 @@ class Live:
         self.watched = watched
         self.lags: list[Lag] = []
         self._refreshing: asyncio.Task[None] | None = None
+        self._backup: tuple[int, float] | None = None
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -99,6 +101,18 @@ class Live:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
             self._refreshing.add_done_callback(self._refreshed)
         await asyncio.shield(self._refreshing)
+
+    def backed_up(self, end: int, lag_ms: int) -> None:
+        """A follower has told how far its backup is: physical offset, and since when it has not had all."""
+        self._backup = end, time.monotonic() - lag_ms / 1000
+
+    @property
+    def backup_lag(self) -> tuple[float, int] | None:
+        """Seconds since a backup had all of the log, and bytes that it lacks; None: no follower has told."""
+        if self._backup is None:
+            return None
+        end, covered = self._backup
+        return time.monotonic() - covered, max(0, self.watched.store.log.max_offset - end)
 
     def _refreshed(self, _: asyncio.Task[None]) -> None:
         self._refreshing = None

@@ -94,6 +94,12 @@ def _slave_lag(live: Live) -> Samples:
         yield (), lag
 
 
+def _of_backup(live: Live, number: int) -> Samples:
+    lag = live.backup_lag
+    if lag is not None:
+        yield (), lag[number]
+
+
 def _states(live: Live) -> Samples:
     copied = live.watched.role.copied
     if copied is not None:
@@ -129,6 +135,12 @@ METRICS: tuple[Declared, ...] = (
              _one(lambda live: live.watched.pulls.held)),
     Declared("rstore_pulls_not_held", "counter", (), "Pulls not held because the limit of held pulls was reached.",
              _one(lambda live: live.watched.pulls.not_held)),
+    Declared("rstore_backup_lag_seconds", "gauge", (),
+             "Seconds since all of the log was in a backup, as its follower told.",
+             lambda live: _of_backup(live, 0)),
+    Declared("rstore_backup_lag_bytes", "gauge", (),
+             "Bytes of the log that the backup of a follower does not have yet.",
+             lambda live: _of_backup(live, 1)),
     Declared("rstore_log_min_offset", "gauge", (), "Log start (physical offset).",
              _one(lambda live: live.watched.store.log.min_offset)),
     Declared("rstore_log_max_offset", "gauge", (), "Log end (physical offset).",

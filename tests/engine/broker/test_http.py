@@ -89,7 +89,13 @@ def test_metrics_say_what_has_happened(tmp_path: Path) -> None:
         await client.put("Tx", b"half", 0, "TRAN_MSG\x01true\x02PGROUP\x01PG")
         assert (await client.ask(9999)).code == 3
         await client.until_there("RMQ_SYS_TRANS_HALF_TOPIC", 1)
+        told = {"maxOffset": found.broker.store.log.max_offset - 10, "lagMs": 5000}
+        assert await control(tmp_path / "s", "POST", "/backup", told) == (200, {})
+        status, said = await control(tmp_path / "s", "POST", "/backup", {"maxOffset": 1, "lagMs": -1})
+        assert (status, said["error"]["code"]) == (500, "usage")
         seen = await scrape(found)
+        assert 5 <= seen["rstore_backup_lag_seconds", ()] < 60
+        assert seen["rstore_backup_lag_bytes", ()] == 10
         assert seen["rstore_put_messages_total", ("T",)] == 5
         assert seen["rstore_put_bytes_total", ("T",)] > 5 * 90
         assert seen["rstore_get_messages_total", ("T",)] == 5
