@@ -83,7 +83,8 @@ class QueueReading:
         if queue is None:
             self._demand_known()
         elif self._start < self._low:
-            self.before.append(f"note: the queue starts at {self._low}")
+            step = store.archive_step(*request.words(self._start))
+            self.before.append(f"note: the queue starts at {self._low}" + ("" if step is None else f". Next: {step}"))
 
     @property
     def queue(self) -> str:
@@ -178,7 +179,11 @@ class QueueReading:
     def _tell_no_files(self) -> None:
         """Why a queue that nothing is in has no files."""
         files = self._store.files
-        self.after.append(f"no such messages: {self.queue} has no files: no message was put, or all were deleted")
+        step = self._store.archive_step(*self._request.words(self._start))
+        self.after.append(
+            f"no such messages: {self.queue} has no files: no message was put, or all were deleted"
+            + ("" if step is None else f". Next: {step}")
+        )
         if files.newer.has(TIMER) and TopicQueue(TIMER_TOPIC, 0) in self._store.queues():
             waiting = command_line(files.config, "get", TIMER_TOPIC, "0")
             self.after.append(

@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import FormatError, InvalidArgument, NextStep, NotFound, StorageError
 from engine.files.disk import Disk
@@ -23,6 +23,7 @@ from engine.format.message import decode, make_msg_id, parse_msg_id
 from engine.format.names import segment_name
 from engine.format.quantities import counted, moment
 from engine.inspect import next_step
+from engine.inspect.store.archive_note import archive_note
 from engine.inspect.store.known_names import KnownNames
 from engine.inspect.store.newer import refuse_queue
 from engine.inspect.store.survey import survey
@@ -39,6 +40,14 @@ if TYPE_CHECKING:
     from engine.format.message import StoredMessage
     from engine.inspect.store.survey import StoreFiles
     from engine.log.place import Place
+    from engine.log.reading import LogReader, TimedQueueReader
+
+    class PlacedLogReader(LogReader, Protocol):
+        """A log that also tells what lies where no record begins."""
+
+        def place_at(self, offset: int) -> Place:
+            """See ClosedLogReader."""
+            ...
 
 
 MOST_ALIKE = 64
@@ -90,8 +99,12 @@ class ReadStore(MessageReader):
         """Every queue that has a directory, by topic and id."""
         return tuple(sorted(self._known))
 
-    def find_queue(self, topic: str, queue_id: int) -> ClosedQueue | None:
-        """The consume queue, None when there is none.
+    def find_queue(self, topic: str, queue_id: int) -> TimedQueueReader | None:
+        """See MessageReader. Raises as `closed_queue`."""
+        return self.closed_queue(topic, queue_id)
+
+    def closed_queue(self, topic: str, queue_id: int) -> ClosedQueue | None:
+        """The consume queue as it lies in the store, None when there is none.
 
         Raises:
             StoreClosed, StorageError. NewerStore: the topic has queues of a kind that only RocketMQ 5 reads.
@@ -127,6 +140,23 @@ class ReadStore(MessageReader):
         """What to tell who asks for a place that is not in the log."""
         return f"the log holds offsets {self.log.min_offset} to {self.log.max_offset}"
 
+    @property
+    def archived_below(self) -> int | None:
+        """Physical offset below which an archive answers; None: the store is read without one."""
+        return None
+
+    def archive_step(self, *words: str) -> NextStep | None:
+        """The same command with the archive that the store notes; None: it notes none, or is read with it."""
+        try:
+            note = archive_note(self._disk, self.files.root)
+        except (FormatError, StorageError):  # check tells of it
+            return None
+        return None if note is None else note.step(self.files.config, *words)
+
+    def known_names(self) -> KnownNames:
+        """Topics, queues and groups that it knows. Raises StorageError."""
+        return KnownNames.of(self._disk, self.files)
+
     def find_message(self, msg_id: str, topic: str | None = None) -> list[StoredMessage]:
         """The message of an offset message id; else all whose UNIQ_KEY, the id that their client gave, it is.
 
@@ -151,7 +181,7 @@ class ReadStore(MessageReader):
             if topic not in (None, there.topic):
                 raise InvalidArgument(f"message {msg_id} belongs to topic {there.topic}, not {topic}")
             return [there]
-        known = KnownNames.of(self._disk, self.files)
+        known = self.known_names()
         matches: dict[int, StoredMessage] = {}
         newest = 0
         for one in sorted(known.topics) if topic is None else (topic,):
@@ -180,7 +210,7 @@ class ReadStore(MessageReader):
             f"no message with the id {msg_id}",
             path=self.files.root,
             hint=f"as a broker's id: {as_brokers}; as a client's: {as_clients}",
-            next_step=next_step.search_log(self.files.config, msg_id),
+            next_step=self.archive_step("get", "--msg-id", msg_id) or next_step.search_log(self.files.config, msg_id),
         )
 
     def message_at(self, physical_offset: int) -> StoredMessage:
@@ -198,12 +228,17 @@ class ReadStore(MessageReader):
             message = self.look_message(physical_offset)
             if message is not None:
                 return message
-        following = next_step.command_line(self.files.config, "get", "--physical-offset", str(place.start))
+        step = None
+        if place.lies is Lies.RECORD:
+            following = next_step.command_line(self.files.config, "get", "--physical-offset", str(place.start))
+            step = NextStep(following, "shows that record")
+        elif place.lies is Lies.NOTHING and physical_offset < self.log.min_offset:
+            step = self.archive_step("get", "--physical-offset", str(physical_offset))
         raise InvalidArgument(
             f"offset {physical_offset} is {place}: no message starts there",
             path=place.path or self.files.root,
             hint=self.log_range if place.lies is Lies.NOTHING else None,
-            next_step=NextStep(following, "shows that record") if place.lies is Lies.RECORD else None,
+            next_step=step,
         )
 
     def _look(self, physical_offset: int) -> StoredMessage | None:
@@ -263,7 +298,7 @@ class ReadStore(MessageReader):
             )
         return place
 
-    def _readable_log(self) -> ClosedLogReader:
+    def _readable_log(self) -> PlacedLogReader:
         if self._closed:
             raise StoreClosed("the store is closed", path=self.config.store_path_root_dir)
         return self.log

@@ -34,21 +34,36 @@ class Shower:
     Attributes:
         shown: messages so far.
         bad: those that are not sound, or can't be read.
+        archived: those that come from the store's archive: they lie below the physical offset `archived_below` (None:
+            no archive is read).
     """
 
-    def __init__(self, output: Output, config: StoreConfig, *, decompress: bool, limit: int = A_BODY) -> None:
+    def __init__(
+        self,
+        output: Output,
+        config: StoreConfig,
+        *,
+        decompress: bool,
+        limit: int = A_BODY,
+        archived_below: int | None = None,
+    ) -> None:
         self.output = output
         self._next = f"Next: {command_line(config, 'verify-crc')}"
         self._check = f"Next: {command_line(config, 'check')}"
-        self.shown = self.bad = 0
+        self.shown = self.bad = self.archived = 0
         self._decompress = decompress
         self._limit = limit
+        self._archived_below = archived_below
 
     def show(self, message: StoredMessage) -> None:
         """Print it."""
         self.shown += 1
+        below = self._archived_below
+        is_archived = below is not None and message.physical_offset < below
+        self.archived += is_archived
         if self.output.json:
-            self.output.line(to_json(message, decompress=self._decompress))
+            row = to_json(message, decompress=self._decompress)
+            self.output.line(row if below is None else {**row, "archived": is_archived})
         else:
             for line in to_text(message, decompress=self._decompress, limit=self._limit):
                 self.output.raw(line)
@@ -60,6 +75,11 @@ class Shower:
         """Bytes that a queue names and that are no record."""
         self.bad += 1
         self.output.warn(f"! a message of {queue} can't be read: {error.message}. {self._next}")
+
+    def tell_archived(self, where: str) -> None:
+        """Say how many came from the archive."""
+        if self.archived and not self.output.json:
+            self.output.note(f"note: {counted(self.archived, 'message')} from the archive {where}")
 
     def gone(self, offsets: int) -> None:
         """So many offsets of a queue are passed over, as nothing that can be shown lies there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,8 @@ from engine.errors import InvalidArgument, StorageError, from_os_error
 
 if TYPE_CHECKING:
     from engine.backup.repository import Repository
+    from engine.config import StoreConfig
+    from engine.read_store import ReadStore
 
 KEY_VARIABLE = "RSTORE_REPO_KEY"
 """The environment variable that may hold the key."""
@@ -36,6 +39,21 @@ KeyFile = Annotated[
 KeyCommand = Annotated[
     str | None,
     typer.Option("--key-command", metavar="COMMAND", help="Program that prints the key, with its arguments."),
+]
+
+Archive = Annotated[
+    str | None,
+    typer.Option(
+        "--archive",
+        metavar="LOCATION",
+        envvar="RSTORE_ARCHIVE",
+        show_envvar=True,
+        help="The repository that has the store's archive.",
+    ),
+]
+ArchiveName = Annotated[
+    str | None,
+    typer.Option("--archive-name", metavar="NAME", help="Name of the store in that repository (default: as noted)."),
 ]
 
 
@@ -73,6 +91,50 @@ def open_repo(repo: str | None, key_file: Path | None, key_command: str | None) 
     from engine.files.disk import Disk
 
     return open_repository(objects_at(Disk(), location_of(repo)), lambda: secret_of(key_file, key_command))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveOptions:
+    """The options of a command that reads through to an archive, as they were typed."""
+
+    location: str | None
+    name: str | None
+    key_file: Path | None
+    key_command: str | None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The same for the command that continues; nothing where no archive is read."""
+        if not self.location:
+            return ()
+        pairs = {
+            "--archive": self.location,
+            "--archive-name": self.name,
+            "--key-file": self.key_file,
+            "--key-command": self.key_command,
+        }
+        return tuple(word for name, value in pairs.items() if value is not None for word in (name, str(value)))
+
+    def demand_archive(self) -> None:
+        """Raises InvalidArgument: the others were given without --archive."""
+        if not self.location and (self.name, self.key_file, self.key_command) != (None, None, None):
+            raise InvalidArgument("--archive-name, --key-file and --key-command require --archive")
+
+    def open_store(self, config: StoreConfig) -> ReadStore:
+        """The store that `config` names, read with its archive where one is named.
+
+        Raises as ReadStore, `open_repo`, `archive_of`.
+        """
+        if not self.location:
+            from engine.read_store import ReadStore
+
+            return ReadStore(config)
+        from engine.backup.archive.archive import archive_of
+        from engine.backup.archive.reading import ArchivedStore
+        from engine.files.disk import Disk
+
+        repository = open_repo(self.location, self.key_file, self.key_command)
+        return ArchivedStore(config, archive_of(Disk(), config, repository, self.name))
 
 
 def _printed(command: str) -> bytes:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from engine.backup.archive.archived import archived_names, get_archived
 from engine.backup.container import HEAD_SIZE
 from engine.backup.manifest import parts_of
 from engine.backup.repository import PIECES, SEGMENTS, SNAPSHOTS, place
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from engine.backup.repository import Repository
 
+ARCHIVE = "archive"
+"""In place of a snapshot's id: an archived segment needs the object."""
 _AT_ONCE = 256
 
 
@@ -43,13 +46,14 @@ class RepositoryCheck:
     """What was found.
 
     Attributes:
-        snapshots, pieces: how many there are; `size`: bytes of all objects.
+        snapshots, pieces: how many there are; `archived`: segments of archives; `size`: bytes of all objects.
         read: pieces that were read and proved.
         unused: objects that no snapshot names, and their bytes: prune removes them.
         bad: what is wrong.
     """
 
     snapshots: int = 0
+    archived: int = 0
     pieces: int = 0
     size: int = 0
     read: int = 0
@@ -63,6 +67,7 @@ class RepositoryCheck:
         return {
             "clean": not self.bad,
             "snapshots": self.snapshots,
+            "archivedSegments": self.archived,
             "pieces": self.pieces,
             "bytes": self.size,
             "piecesRead": self.read,
@@ -75,20 +80,22 @@ class RepositoryCheck:
 
 @dataclass(slots=True)
 class Named:
-    """What the snapshots of a repository name: objects, each with the snapshots (short ids) that need it.
+    """What snapshots and archived segments of a repository name: objects, each with the snapshots (short ids) that need
+    it, ARCHIVE among them where an archive does.
 
-    `snapshots`: how many there are, those that can't be read among them. `bad`: snapshots and segments that can't be
-    read, so that what they name is not known.
+    `snapshots`: how many there are, those that can't be read among them. `archived`: how many archived segments. `bad`:
+    snapshots and segments that can't be read, so that what they name is not known.
     """
 
     snapshots: int = 0
+    archived: int = 0
     segments: dict[str, set[str]] = field(default_factory=dict)
     pieces: dict[str, set[str]] = field(default_factory=dict)
     bad: list[BadObject] = field(default_factory=list)
 
 
 def named_by(repository: Repository) -> Named:
-    """What the snapshots name; each segment is read once. Raises StorageError of lists alone."""
+    """What snapshots and archived segments name; each segment is read once. Raises StorageError of lists alone."""
     named = Named()
     for name, snapshot in repository.each(repository.snapshots()):
         named.snapshots += 1
@@ -101,6 +108,7 @@ def named_by(repository: Repository) -> Named:
             for piece in file.pieces:
                 if piece is not None:
                     named.pieces.setdefault(piece, set()).add(name.short)
+    _name_archived(repository, named)
     with ThreadPoolExecutor(repository.threads(), "rstore-check") as pool:
 
         def pieces_of(item: tuple[str, set[str]]) -> tuple[set[str], tuple[str | None, ...], BadObject | None]:
@@ -116,6 +124,19 @@ def named_by(repository: Repository) -> Named:
             for part in (part for piece in pieces if piece is not None for part in parts_of(piece)):
                 named.pieces.setdefault(part, set()).update(users)
     return named
+
+
+def _name_archived(repository: Repository, named: Named) -> None:
+    for name in archived_names(repository):
+        named.archived += 1
+        try:
+            segment = get_archived(repository, name)
+        except RStoreError as error:
+            named.bad.append(BadObject(name.name, error.message, (ARCHIVE,)))
+            continue
+        named.segments.setdefault(segment.pieces, set()).add(ARCHIVE)
+        for piece in segment.tables:
+            named.pieces.setdefault(piece, set()).add(ARCHIVE)
 
 
 def check_repository(
@@ -144,7 +165,7 @@ def check_repository(
             result.size += one.size
             result.pieces += below == PIECES
     named = named_by(repository)
-    result.snapshots = named.snapshots
+    result.snapshots, result.archived = named.snapshots, named.archived
     result.bad = list(named.bad)
     wanted = {place(PIECES, piece): users for piece, users in named.pieces.items()}
     for name, users in sorted(wanted.items()):

@@ -4,7 +4,7 @@
 |---|---|---|
 | 0 | 4 | `RSTB` |
 | 4 | 1 | version: 1 |
-| 5 | 1 | kind: 1 piece, 2 segment, 3 snapshot |
+| 5 | 1 | kind: 1 piece, 2 segment, 3 snapshot, 4 archived segment |
 | 6 | 1 | compression: 0 none, 1 zstd |
 | 7 | 1 | encryption: 0 none, 1 AES-256-GCM |
 | 8 | 4 | length of what it holds, bytes, big-endian |
@@ -46,6 +46,7 @@ class Kind(IntEnum):
     PIECE = 1
     SEGMENT = 2
     SNAPSHOT = 3
+    ARCHIVED = 4
 
 
 class Container:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from engine.backup.manifest import PIECE_SIZE
 from engine.backup.repository import SEGMENTS, place
@@ -22,6 +23,29 @@ _KEPT = 8
 """Pieces that are kept: a scan reads one several times."""
 
 
+class NamedSegment(Protocol):
+    """A segment: its physical offset, its file's bytes, the name of its SegmentPieces."""
+
+    @property
+    def offset(self) -> int:
+        """Physical."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def pieces(self) -> str:
+        """A name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSegments:
+    """Segments of a log, by offset."""
+
+    segments: tuple[NamedSegment, ...]
+
+
 class RepositoryLog:
     """See `LogSource`. Thread-safe. What a piece does not hold is zeros, up to the segment's length.
 
@@ -30,11 +54,12 @@ class RepositoryLog:
         snapshot: whose log.
     """
 
-    def __init__(self, repository: Repository, snapshot: Snapshot) -> None:
+    def __init__(self, repository: Repository, snapshot: Snapshot | NamedSegments) -> None:
         self._repository = repository
-        self._refs = {one.offset: one for one in snapshot.segments}
+        named: tuple[NamedSegment, ...] = snapshot.segments
+        self._refs = {one.offset: one for one in named}
         self._segments = tuple(
-            Segment(one.offset, one.size, repository.path(place(SEGMENTS, one.pieces))) for one in snapshot.segments
+            Segment(one.offset, one.size, repository.path(place(SEGMENTS, one.pieces))) for one in named
         )
         self._offsets = [one.offset for one in self._segments]
         self._lists: dict[int, SegmentPieces] = {}

@@ -1,4 +1,4 @@
-"""`backup forget` and `backup prune`: snapshots go, then what no snapshot names.
+"""`backup forget` and `backup prune`: snapshots go, then what neither a snapshot nor an archived segment names.
 
 Prune works alone (leases.py): what it lists as unused stays unused. It refuses while a snapshot or a segment can't be
 read, as what they name would be taken for unused. Killed, it has removed some of what nobody needs.
@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.backup.check import named_by
+from engine.backup.check import ARCHIVE, named_by
 from engine.backup.leases import Lease
 from engine.backup.objects.directory import ASIDE
 from engine.backup.repository import PIECES, SEGMENTS, SNAPSHOTS, place
@@ -109,7 +109,7 @@ def plan_prune(repository: Repository) -> UnusedObjects:
         raise Refused(
             f"{bad.name} can't be read ({bad.why}): what it names would be removed",
             path=os.path.join(repository.where, bad.name),
-            hint="look at it with rstore backup check; forget the snapshots that need it: " + " ".join(bad.snapshots),
+            hint="look at it with rstore backup check" + _to_forget(bad.snapshots),
         )
     used = {place(SEGMENTS, one) for one in named.segments} | {place(PIECES, one) for one in named.pieces}
     plan = UnusedObjects()
@@ -120,6 +120,11 @@ def plan_prune(repository: Repository) -> UnusedObjects:
             plan.names.append(one.name)
             plan.size += one.size
     return plan
+
+
+def _to_forget(needed_by: tuple[str, ...]) -> str:
+    snapshots = " ".join(one for one in needed_by if one != ARCHIVE)
+    return f"; forget the snapshots that need it: {snapshots}" if snapshots else ""
 
 
 def _all(repository: Repository) -> Iterator[StoredObject]:

@@ -212,6 +212,14 @@ class Repository:
         """Where an object lies, for messages."""
         return os.path.join(self.where, name)
 
+    def put_object(self, kind: Kind, name: str, data: Bytes) -> None:
+        """Store an object under a name that its content alone does not tell. Raises StorageError."""
+        self.objects.put(name, self._container.pack(kind, name, data))
+
+    def get_object(self, kind: Kind, name: str) -> bytes:
+        """What such an object holds. Raises NotFound, FormatError, StorageError."""
+        return self._container.unpack(kind, name, self.objects.get(name), self.path(name))
+
     def _put(self, kind: Kind, below: str, data: Bytes, *, prove: bool) -> tuple[str, int]:
         name = self.hash_of(data)
         path = place(below, name)

@@ -16,13 +16,13 @@ class SelectedBuffer:
         start_offset: offset of the first byte in the queue of files.
         view: the bytes, read-only.
         size: their number.
-        file: the file they are in; None once released.
+        file: the file they are in; None once released, or where they are in memory by themselves.
     """
 
     __slots__ = ("file", "size", "start_offset", "view")
 
-    def __init__(self, file: MappedFile, start_offset: int, view: memoryview) -> None:
-        self.file: MappedFile | None = file
+    def __init__(self, file: MappedFile | None, start_offset: int, view: memoryview) -> None:
+        self.file = file
         self.start_offset = start_offset
         self.view = view
         self.size = len(view)

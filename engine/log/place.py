@@ -14,7 +14,7 @@ from engine.log.boundary import Boundaries
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
 
 if TYPE_CHECKING:
-    from engine.log.source import ClosedLog
+    from engine.log.source import SegmentedLog
 
 
 class Lies(enum.Enum):
@@ -47,7 +47,7 @@ class Place:
         return f"inside {self.lies.value}, {self.start} to {self.end}"
 
 
-def place_at(source: ClosedLog, offset: int, log_end: int, *, max_message_size: int, check_crc: bool) -> Place:
+def place_at(source: SegmentedLog, offset: int, log_end: int, *, max_message_size: int, check_crc: bool) -> Place:
     """What covers a physical offset. A few MiB are read, more only where nothing tells where a record begins.
 
     Args:

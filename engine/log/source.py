@@ -107,6 +107,14 @@ class LogSource(Protocol):
         ...
 
 
+class SegmentedLog(LogSource, Protocol):
+    """A log source that tells which segment a place is in."""
+
+    def segment_at(self, offset: int) -> Segment | None:
+        """The segment that a physical offset lies in, if it is there."""
+        ...
+
+
 class ClosedLog:
     """The commit log files of a store as they lie on disk. Thread-safe: a file is never closed under a read."""
 

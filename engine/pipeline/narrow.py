@@ -129,7 +129,7 @@ def _dispatched(reader: ReadStore, store: StoreRef) -> int:
         (files for files in reader.files.queues if files.files), key=lambda q: q.files[-1].mtime_ns, reverse=True
     )
     for files in ranked[:_OTHERS]:
-        queue = reader.find_queue(files.queue.topic, files.queue.queue_id)
+        queue = reader.closed_queue(files.queue.topic, files.queue.queue_id)
         if queue is not None:
             end = max(end, queue.max_physical_offset)
     return end
@@ -147,7 +147,7 @@ def _collected(
     parts: list[Numbers] = []
     cost = 0
     for number, name in enumerate(wanted):
-        queue = reader.find_queue(name.topic, name.queue_id)
+        queue = reader.closed_queue(name.topic, name.queue_id)
         if queue is None or not _begins(queue, begin) or not _ends(reader, queue, disk):
             return None
         cost += (queue.max_offset - queue.min_offset) * UNIT_SIZE

@@ -11,8 +11,12 @@ from engine.format.quantities import moment
 from rstore_cli._common import settings_of
 from rstore_cli.change import ChangeCommand, Verbose
 from rstore_cli.render import count, printable, size
+from rstore_cli.repository import Archive, ArchiveName, ArchiveOptions, KeyCommand, KeyFile, open_repo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine.backup.archive.keeping import ArchiveKeeper
     from engine.repair.expire.expire import ExpirePlan
 
 
@@ -38,6 +42,10 @@ def expire(
             help="Delete when disk usage is above this (diskMaxUsedSpaceRatio).",
         ),
     ] = None,
+    archive: Archive = None,
+    archive_name: ArchiveName = None,
+    key_file: KeyFile = None,
+    key_command: KeyCommand = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -56,15 +64,26 @@ def expire(
     older than the reserved hours, and younger ones when disk usage is above 85 %: oldest first, never the last segment,
     at most 10 a round; then queue and index files. Nothing is saved, so the plan lists the unread, delayed and half
     messages that would be deleted.
+
+    With --archive a segment is only deleted when a snapshot in that repository has all its bytes, which are read back
+    and compared; it is kept there, whatever backup forget removes, and get and query --archive read it.
     """
     from engine.repair.expire.change import ExpireChange
     from engine.repair.expire.expire import ExpireRules
 
     settings = settings_of(context)
+    ArchiveOptions(archive, archive_name, key_file, key_command).demand_archive()
     config = settings.load()
     daemon = daemon_of(config.store_path_root_dir)
-    change = ExpireChange(ExpireRules(force, reserved_hours, disk_ratio), daemon)
+    keeper = None if not archive else _keeper(archive, archive_name, key_file, key_command)
+    change = ExpireChange(ExpireRules(force, reserved_hours, disk_ratio), daemon, keeper)
     raise typer.Exit(_Expire(settings, change, verbose=verbose).run(config, dry_run=dry_run, yes=yes))
+
+
+def _keeper(location: str, name: str | None, key_file: Path | None, key_command: str | None) -> ArchiveKeeper:
+    from engine.backup.archive.keeping import ArchiveKeeper
+
+    return ArchiveKeeper(open_repo(location, key_file, key_command), name)
 
 
 class _Expire(ChangeCommand["ExpirePlan"]):
@@ -97,6 +116,7 @@ class _Expire(ChangeCommand["ExpirePlan"]):
                 ("commit log", _deleted(len(plan.segments), f" with {count(plan.records, 'record')}")),
                 ("space freed", size(room)),
                 ("log start afterwards", str(plan.log_min)),
+                *([] if plan.held is None else [("archive", f"{count(len(plan.held), 'segment')} read back")]),
                 ("remaining files", plan.pinned),
                 ("queues", _deleted(queue_files)),
                 ("index", _deleted(len(plan.index_removed))),
@@ -113,8 +133,14 @@ class _Expire(ChangeCommand["ExpirePlan"]):
         for problem in [one for one in plan.problems if one != plan.no_reason][:_SHOWN]:
             output.text(f"  - {printable(problem)}")
         output.text()
-        output.text("Deleted files are not saved." if plan.changed else "Nothing to do.")
+        output.text(_last(plan))
 
 
 def _deleted(files: int, what: str = "") -> str:
     return f"{count(files, 'file')}{what} will be deleted" if files else "no files will be deleted"
+
+
+def _last(plan: ExpirePlan) -> str:
+    if not plan.changed:
+        return "Nothing to do."
+    return "Deleted files are not saved." if not plan.held else "Deleted segments stay in the archive."

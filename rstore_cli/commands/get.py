@@ -9,6 +9,7 @@ import typer
 from engine.errors import FormatError, InvalidArgument
 from rstore_cli._common import FOUND, parse_size, parse_time, settings_of
 from rstore_cli.render import say_not_read
+from rstore_cli.repository import Archive, ArchiveName, ArchiveOptions, KeyCommand, KeyFile
 
 if TYPE_CHECKING:
     from engine.read_queue import QueueReading
@@ -42,10 +43,15 @@ def get(
         str | None, typer.Option("--physical-offset", metavar="N", help="The message at this physical offset.")
     ] = None,
     decompress: Annotated[bool, typer.Option("--decompress", help="Decompress bodies (zlib, lz4, zstd).")] = False,
+    archive: Archive = None,
+    archive_name: ArchiveName = None,
+    key_file: KeyFile = None,
+    key_command: KeyCommand = None,
 ) -> None:
     """Show messages of a queue, or one by message id or physical offset.
 
-    Reads only; a broker may be running.
+    Reads only; a broker may be running. With --archive messages that rstore expire --archive has deleted are read where
+    they are kept.
     """
     settings = settings_of(context)
     output = settings.output()
@@ -60,18 +66,21 @@ def get(
         raise InvalidArgument("--at and OFFSET exclude each other")
     time = None if at is None else parse_time(at, "--at")
     place = None if physical_offset is None else parse_size(physical_offset, "--physical-offset")
+    archived = ArchiveOptions(archive, archive_name, key_file, key_command)
+    archived.demand_archive()
     config = settings.load()
 
     from engine.files.disk import Disk
     from engine.format.properties import UNIQ_KEY
     from engine.inspect.store.not_read import not_read
     from engine.read_queue import QueueReading, QueueRequest
-    from engine.read_store import ReadStore
     from rstore_cli.message_rows import A_BODY, ONE_BODY, Shower
 
-    with ReadStore(config) as store:
+    with archived.open_store(config) as store:
         say_not_read(output, config.typed, not_read(Disk(), config))
-        show = Shower(output, config, decompress=decompress, limit=ONE_BODY if by_place else A_BODY)
+        below = store.archived_below
+        limit = ONE_BODY if by_place else A_BODY
+        show = Shower(output, config, decompress=decompress, limit=limit, archived_below=below)
         if msg_id is not None:
             for message in store.find_message(msg_id, topic):
                 if msg_id.upper() not in (message.msg_id, message.properties.get(UNIQ_KEY, "").upper()):
@@ -86,8 +95,10 @@ def get(
                 word for name, value in (("--tags", tags), ("--count", count)) if value for word in (name, str(value))
             ]
             options += [name for name, is_on in (("--decompress", decompress), ("--json", output.json)) if is_on]
+            options += archived.words
             request = QueueRequest(topic, queue, count, offset, tags, time, tuple(options))
             _show_queue(QueueReading(store, request), show)
+        show.tell_archived(archive or "")
     if show.bad or (time is not None and not show.shown):
         raise typer.Exit(FOUND)
 

@@ -10,6 +10,7 @@ import typer
 from engine.format.quantities import moment
 from rstore_cli._common import FOUND, parse_time, settings_of
 from rstore_cli.render import printable, say_not_read
+from rstore_cli.repository import Archive, ArchiveName, ArchiveOptions, KeyCommand, KeyFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,34 +33,40 @@ def query(
     end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Highest store time.")] = None,
     most: Annotated[int, typer.Option("--max", min=1, metavar="N", help="Return the N newest.")] = 64,
     decompress: Annotated[bool, typer.Option("--decompress", help="Decompress bodies (zlib, lz4, zstd).")] = False,
+    archive: Archive = None,
+    archive_name: ArchiveName = None,
+    key_file: KeyFile = None,
+    key_command: KeyCommand = None,
 ) -> None:
     """Find messages by key, through the index, and show them in log order.
 
-    Reads only; a broker may be running. Exit code 1 when no message matches.
+    Reads only; a broker may be running. With --archive also those that rstore expire --archive has deleted. Exit code 1
+    when no message matches.
     """
     settings = settings_of(context)
     output = settings.output()
     first = None if begin is None else parse_time(begin, "--begin")
+    archived = ArchiveOptions(archive, archive_name, key_file, key_command)
+    archived.demand_archive()
     config = settings.load()
 
     from engine.files.disk import Disk
     from engine.format.message import decode
-    from engine.inspect.store.known_names import KnownNames
+    from engine.inspect.next_step import arguments
     from engine.inspect.store.not_read import not_read
     from engine.log.message_reader import END_OF_TIME
-    from engine.read_store import ReadStore
     from rstore_cli.message_rows import Shower
 
     last = None if end is None else parse_time(end, "--end")
     asked = _Asked(topic, key, first, last)
     config = config.with_changes(max_msgs_num_batch=max(most, config.max_msgs_num_batch))
-    show = Shower(output, config, decompress=decompress)
-    with ReadStore(config) as store:
+    with archived.open_store(config) as store:
+        show = Shower(output, config, decompress=decompress, archived_below=store.archived_below)
         say_not_read(output, config.typed, not_read(Disk(), config))
         matches = store.query(topic, key, most, first or 0, END_OF_TIME if last is None else last)
         messages = [decode(record) for record in matches.messages]
         if not messages:
-            known = KnownNames.of(Disk(), store.files)
+            known = store.known_names()
             known.demand_topic(topic)
             anywhere = store.query(topic, key, most)
             others = [decode(record) for record in anywhere.messages]
@@ -67,8 +74,12 @@ def query(
             if not messages:
                 index = store.index_said(anywhere.index_last_update_timestamp)
                 output.note(_why_none(store.files.config, asked, others, index, known.hidden))
+                step = store.archive_step("query", *arguments(topic, key))
+                if step is not None:
+                    output.note(f"note: the store has an archive. Next: {step}")
         for message in messages:
             show.show(message)
+        show.tell_archived(archive or "")
     if show.bad or not show.shown:
         raise typer.Exit(FOUND)
 

@@ -250,3 +250,27 @@ def test_what_is_said_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
         now[0] += 0.125
     assert passed == [(0.0, 0), (1.0, 7), (2.0, 7), (3.0, 7)]
     assert rarely.filter(logging.makeLogRecord({"msg": "refused", "why": "REJECTREQUEST"}))
+
+
+def test_expire_archives_before_the_daemon_deletes(
+    daemon: Process, root: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo = ("--repo", tmp_path / "repo")
+    fill(daemon.where["broker"])
+    assert cli("backup", "init", *repo, "--unencrypted").code == 0
+    assert cli("flush", "--store", root).code == 0
+    get = ("get", "--store", root, "T", "0", "--count", "1000", "--json")
+    before = [{**row, "archived": None} for row in cli(*get).lines]
+    monkeypatch.setenv("RSTORE_ARCHIVE", str(tmp_path / "repo"))
+    files = sorted((root / "commitlog").iterdir())[:3]
+    for path in files[:2]:
+        os.utime(path, (0, 0))
+    words = ("expire", "--store", root, "--force", "--reserved-hours", "1", "--json", "--yes")
+    assert cli(*words).json["archived"] == 0
+    assert cli("backup", "create", "--store", root, *repo).code == 0
+    done = cli(*words)
+    assert (done.code, done.json["archived"]) == (0, 2)
+    assert [path.exists() for path in files] == [False, False, True]
+    after = cli(*get).lines
+    assert [row["archived"] for row in after] == [row["physicalOffset"] < 8 << 20 for row in after]
+    assert [{**row, "archived": None} for row in after] == before

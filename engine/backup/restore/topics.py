@@ -17,6 +17,7 @@ from engine.format.message import encode_blank
 from engine.format.names import segment_name
 from engine.format.nearest import did_you_mean
 from engine.format.record import BLANK_SIZE, LONG, POSITION_PHYSICAL_OFFSET
+from engine.inspect.store.archive_note import ARCHIVE_NOTE
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, FILTERS, OFFSET_TABLE, TOPIC_TABLE, TOPICS
 from engine.log.scan import Blank, RecordBatch, Scanner
 
@@ -174,8 +175,11 @@ def demand_topics(log: LogSource, topics_json: bytes | None, topics: frozenset[s
 
 
 def of_topics(path: str, topics: frozenset[str]) -> bool:
-    """Whether a file beside the log belongs to a store of these topics, by its path in the store."""
+    """Whether a file beside the log belongs to a store of these topics, by its path in the store. The note of an
+    archive does not: what is archived lies at other offsets."""
     parts = path.split("/")
+    if parts[-1] == ARCHIVE_NOTE:
+        return False
     if parts[0] == names.CONSUMEQUEUE:
         return parts[1] in topics
     if parts[0] == names.CONFIG:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import StorageError
 from engine.files.lock import StoreLock
 from engine.files.operations import Touch
+from engine.inspect.store.archive_note import archive_note, note_path
 from engine.repair.change import Change, ChangeRun
 from engine.repair.expire.expire import ExpirePlan, ExpireRules, apply_expire, plan_expire
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from engine.errors import RStoreError
     from engine.files.disk import Disk
     from engine.inspect.store.survey import StoreFiles
+    from engine.repair.expire.archive import SegmentArchive
 
 
 class RetentionDaemon(Protocol):
@@ -33,12 +35,14 @@ class RetentionDaemon(Protocol):
 
 @dataclass(frozen=True)
 class ExpireChange(Change[ExpirePlan]):
-    """Delete what `rules` let go. `daemon`: of an open store; None: it is closed."""
+    """Delete what `rules` let go. `daemon`: of an open store; None: it is closed. `archive`: what it does not hold
+    stays; None: nothing is kept elsewhere."""
 
     name = "expire"
 
     rules: ExpireRules
     daemon: RetentionDaemon | None = None
+    archive: SegmentArchive | None = None
 
     @property
     def done(self) -> str:
@@ -53,17 +57,27 @@ class ExpireChange(Change[ExpirePlan]):
     @contextmanager
     def hold(self, run: ChangeRun) -> Iterator[None]:
         """See Change. A daemon holds its store itself."""
-        if self.daemon is not None:
+        with ExitStack() as held:
+            if self.daemon is None:
+                held.enter_context(StoreLock(run.disk, os.fspath(run.config.store_path_root_dir)))
+            if self.archive is not None:
+                held.enter_context(self.archive.hold())
             yield
-        else:
-            with StoreLock(run.disk, os.fspath(run.config.store_path_root_dir)):
-                yield
 
     def plan(self, run: ChangeRun, files: StoreFiles) -> ExpirePlan:
         """See Change."""
         in_use = None if self.daemon is None else self.daemon.in_use
+        self._note_archive(run, files)
         with run.caller.progress("reading files to delete") as tick:
-            return plan_expire(run.disk, files, self.rules, progress=tick, in_use=in_use)
+            return plan_expire(run.disk, files, self.rules, progress=tick, in_use=in_use, archive=self.archive)
+
+    def _note_archive(self, run: ChangeRun, files: StoreFiles) -> None:
+        note = None if self.archive is not None else archive_note(run.disk, files.root)
+        if note is not None:
+            step = note.step(files.config, "expire")
+            run.caller.note(
+                f"the store has an archive, which gets nothing of what is deleted without it: {step.command}"
+            )
 
     def refusal(self, plan: ExpirePlan) -> RStoreError | None:
         """See Change."""
@@ -75,10 +89,16 @@ class ExpireChange(Change[ExpirePlan]):
 
     def touched(self, disk: Disk, plan: ExpirePlan) -> Iterable[tuple[str, Touch]]:
         """See Change."""
-        return () if self.daemon is not None else ((path, Touch.NAME) for path in plan.removed)
+        if self.archive is not None and plan.held:
+            yield note_path(plan.files.root), Touch.CONTENT
+        if self.daemon is None:
+            yield from ((path, Touch.NAME) for path in plan.removed)
 
     def apply(self, run: ChangeRun, plan: ExpirePlan) -> str | None:
-        """See Change. Nothing is saved."""
+        """See Change. Nothing is saved in the store."""
+        if self.archive is not None and plan.held:
+            with run.caller.progress("archiving") as tick:
+                self.archive.keep(run.disk, plan.files, plan.held, tick)
         if self.daemon is None:
             apply_expire(run.disk, plan)
             return None

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.log.source import Segment
+    from engine.repair.expire.archive import HeldSegment, SegmentArchive
 
 _HOUR_MS = 3_600_000
 
@@ -54,7 +55,8 @@ class ExpirePlan:
     """One round. `why`: the reason to delete, None when there is none; `pinned`: what keeps the first that stays.
 
     `segments`: those that go, oldest first. `log_min`: the log's first byte afterwards. `is_open`: of an open store.
-    `no_reason`: why there is none, "" when there is one.
+    `no_reason`: why there is none, "" when there is one. `held`: the same segments as an archive holds them; None: none
+    was asked.
     """
 
     files: StoreFiles
@@ -73,6 +75,7 @@ class ExpirePlan:
     problems: tuple[str, ...]
     is_open: bool = False
     no_reason: str = ""
+    held: tuple[HeldSegment, ...] | None = None
 
     @property
     def changed(self) -> bool:
@@ -130,6 +133,7 @@ class ExpirePlan:
             "unread": [one.to_json() for one in self.unread],
             "openHalfMessages": [one.to_json() for one in self.half_messages],
             "salvage": None,
+            "archived": None if self.held is None else len(self.held),
             "changed": self.changed,
             "problems": list(self.problems),
         }
@@ -142,11 +146,12 @@ def plan_expire(
     *,
     progress: Callable[[int, int], None] | None = None,
     in_use: int | None = None,
+    archive: SegmentArchive | None = None,
 ) -> ExpirePlan:
     """Plan one round; writes nothing.
 
     `store`: its survey, or the settings that name it. `in_use`: the physical offset from which on an open store needs
-    its log (CleanService.in_use); None: it is closed.
+    its log (CleanService.in_use); None: it is closed. `archive`: segments that it does not hold stay.
 
     Raises:
         CannotRepair: no log. DataIsAbsent, NotAStore, StorageError.
@@ -164,6 +169,10 @@ def plan_expire(
     hour = time.localtime(disk.now_ms() / 1000).tm_hour
     why = rule.why(space, hour, by_hand=rules.forced)
     segments, pinned = ((), "no deletion is due") if why is None else _expired(disk, files, rule, space, in_use)
+    held = None
+    if archive is not None:
+        held, why_not = archive.held(disk, files, segments, progress)
+        segments, pinned = segments[: len(held)], why_not or pinned
     left = files.log[len(segments) :]
     queues = expire_queues(disk, files, left[0].offset)
     consumers = read_consumers(disk, files.root, (queue.queue for queue in queues))
@@ -192,6 +201,7 @@ def plan_expire(
         problems=(*rule.problems, *consumers.problems),
         is_open=in_use is not None,
         no_reason="" if why is not None else rule.no_reason,
+        held=held,
     )
 
 

@@ -1,0 +1,91 @@
+"""`expire --archive`, then `get` and `query` with it: as an operator types them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.rstore_cli.conftest import Cli
+from tests.support import stores
+
+Store = Callable[[str], Path]
+NOW = ("expire", "--force", "--reserved-hours", "0")
+
+
+@pytest.fixture
+def store(fixture_copy: Store) -> Path:
+    return fixture_copy("clean-small")
+
+
+@pytest.fixture
+def repo(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository; its key is in the environment, its location is not."""
+    monkeypatch.setenv("RSTORE_REPO_KEY", "a secret of a test")
+    assert cli("backup", "init", "--repo", tmp_path / "repo").code == 0
+    return tmp_path / "repo"
+
+
+def test_from_the_plan_to_the_last_message(store: Path, repo: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = cli("--store", store, "get", "Orders", "0", "--count", "100000", "--json").lines
+    assert len(every) == 10
+    keyed = next(row for row in every if row["properties"].get("KEYS"))
+    query = ("query", "Orders", keyed["properties"]["KEYS"].split()[0])
+    matches = cli("--store", store, *query, "--json").lines
+    before = stores.snapshot(store)
+    kept = cli("--store", store, *NOW, "--archive", repo, "--yes", "--json")
+    assert (kept.code, kept.json["changed"], kept.json["archived"]) == (0, False, 0)
+    assert kept.json["keptBecause"].endswith("rstore backup create")
+    assert stores.snapshot(store) == before
+
+    assert cli("--store", store, "backup", "create", "--repo", repo).code == 0
+    dry = cli("--store", store, *NOW, "--archive", repo, "--dry-run", "--json")
+    assert dry.code == 1
+    assert stores.snapshot(store) == before
+    shown = cli("--store", store, *NOW, "--archive", repo, "--dry-run")
+    assert "read back" in shown.out
+    assert "Deleted segments stay in the archive" in shown.out
+    done = cli("--store", store, *NOW, "--archive", repo, "--yes", "--json")
+    assert done.code == 0
+    assert done.json == dry.json
+    assert done.json["archived"] >= 2
+
+    without = cli("--store", store, "get", "Orders", "0", "0")
+    note = next(line for line in (without.out + without.err).splitlines() if "the queue starts at" in line)
+    words = shlex.split(note.partition("Next: ")[2].rpartition(" (")[0])
+    assert words[0] == "rstore"
+    assert "from the archive" in cli(*words[1:]).err
+    monkeypatch.setenv("RSTORE_ARCHIVE", str(repo))
+    across = cli("--store", store, "get", "Orders", "0", "--count", "100000", "--json").lines
+    origins = [row.pop("archived") for row in across]
+    assert origins == sorted(origins, reverse=True)
+    assert set(origins) == {True, False}
+    assert across == every
+    again = cli("--store", store, *query, "--json").lines
+    assert {row.pop("archived") for row in again} <= {True, False}
+    assert again == matches
+    assert cli("--store", store, "get", "--physical-offset", "0", "--json").lines[0]["archived"] is True
+    assert cli("--store", store, "get", "--msg-id", every[0]["msgId"], "--json").lines[0]["body"] == every[0]["body"]
+    checked = cli("backup", "check", "--repo", repo, "--json").json
+    assert (checked["clean"], checked["archivedSegments"]) == (True, done.json["archived"])
+
+
+def test_what_is_said_without_it(store: Path, repo: Path, cli: Cli) -> None:
+    assert cli("--store", store, "get", "Orders", "0", "--archive-name", "x").code == 2
+    assert cli("--store", store, *NOW, "--key-file", "x").code == 2
+    ran = cli("--store", store, "get", "Orders", "0", "--archive", repo)
+    assert (ran.code, "no archive of a store" in ran.error_line) == (1, True)
+    assert cli("--store", store, "backup", "create", "--repo", repo).code == 0
+    assert cli("--store", store, *NOW, "--archive", repo, "--yes").code == 0
+    for words in (("query", "Orders", "no such key"), ("get", "--physical-offset", "0"), ("get", "--msg-id", "x")):
+        ran = cli("--store", store, *words)
+        assert f"--archive {repo}" in ran.err, words
+    (store / "config" / "rstoreArchive.json").write_text("{")
+    assert cli("--store", store, "get", "Orders", "0", "0").code == 0
+    ran = cli("--store", store, "get", "Orders", "0", "--archive", repo)
+    assert ran.code == 4
+    assert "--archive-name" in ran.error_line
+    (store / "config" / "rstoreArchive.json").unlink()
+    assert "archived" in cli("--store", store, "get", "Orders", "0", "--archive", repo, "--json").lines[0]
