@@ -58,6 +58,7 @@ COMMANDS = {
     "admin": "Administer a running cluster: topics, groups, offsets, brokers.",
     "copy": "Copy topics and consumer offsets from one running cluster to another.",
     "backup": "Back up stores into a repository: a directory or object storage.",
+    "heal": "Fill in damaged parts of the log from backups, other stores or brokers.",
     "restore": "Restore a store from a backup, whole or up to a moment.",
     "report": "Write a report of a store in one file, for a ticket.",
     "console": "Show a store or a cluster in a browser.",

@@ -104,6 +104,15 @@ class RecordBatch:
         """The body of record `i`."""
         return self._part(i, _BODY)
 
+    def body_end(self, i: int) -> int:
+        """Where the body of record `i` ends, as a position in the record."""
+        row = self._row(i)
+        return int(row[_BODY]) + int(row[_BODY + 1]) - int(row[_POSITION])
+
+    def store_timestamp(self, i: int) -> int:
+        """storeTimestamp (ms) of record `i`."""
+        return int(self._row(i)[_STORE_TIMESTAMP])
+
     def topic(self, i: int) -> bytes:
         """The topic of record `i`, as stored."""
         return bytes(self._part(i, _TOPIC))

@@ -31,7 +31,8 @@ class Segment:
     """One commit log file: physical offset of its first byte, length in bytes, where it is.
 
     A plan shows the log as it will be: `source` is the file that holds the bytes until it gets the name `path`, `held`
-    the length of a file that will be made `size` bytes long (after fewer there are zeros, of more the rest goes).
+    the length of a file that will be made `size` bytes long (after fewer there are zeros, of more the rest goes): of 0
+    there may be no file yet.
     """
 
     offset: int
@@ -147,6 +148,8 @@ class ClosedLog:
             return memoryview(b"")
         position = offset - segment.offset
         length = min(length, segment.size - position)
+        if segment.held == 0:
+            return memoryview(bytes(length))
         with self._reader(segment) as reader:
             piece = reader.read(position, length)
         return _filled(piece, length) if segment.short and len(piece) < length else piece
@@ -158,6 +161,9 @@ class ClosedLog:
             return 0
         position = offset - segment.offset
         buffer = buffer[: segment.size - position]
+        if segment.held == 0:
+            buffer[:] = bytes(len(buffer))
+            return len(buffer)
         with self._reader(segment) as reader:
             length = reader.read_into(buffer, position)
         if segment.short and length < len(buffer):
@@ -167,6 +173,8 @@ class ClosedLog:
 
     def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
         """As `LogSource.data_ranges`."""
+        if segment.held == 0:
+            return
         at = offset - segment.offset
         while True:
             with self._reader(segment) as reader:

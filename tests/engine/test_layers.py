@@ -39,6 +39,7 @@ LEVELS = {
     "engine.backup": 7,
     "engine.pipeline": 7,
     "engine.rewind": 8,
+    "engine.heal": 8,
     "engine.drill": 8,
     "engine.bench": 8,
     "engine.console": 8,

@@ -71,6 +71,7 @@ OF_THEIR_OWN = {
 ELSEWHERE = {
     "init": "a new store",
     "restore": "a new store",
+    "heal": "asks its sources first",
     "flush": "no byte changes",
     "replicate": "asks its broker first",
     "rewind": "asks its broker first",

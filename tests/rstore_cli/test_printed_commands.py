@@ -37,6 +37,7 @@ PLACES = {
 }
 RUN_ON = {
     "backup",
+    "heal",
     "restore",
     "console",
     "serve",

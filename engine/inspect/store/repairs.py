@@ -116,7 +116,7 @@ def unfinished(listed: Iterable[Repair]) -> list[Repair]:
 
 
 def manifest_ranges(listed: Iterable[Repair], kind: str) -> list[tuple[int, int]]:
-    """Ranges of the log (physical offset, end) that manifests name as "accepted" or "bridged"."""
+    """Ranges of the log (physical offset, end) that manifests name as "accepted", "bridged" or "healed"."""
     out: list[tuple[int, int]] = []
     for repair in listed:
         if not repair.undone:

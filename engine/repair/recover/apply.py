@@ -35,6 +35,7 @@ from engine.repair.salvage.salvage import demand_space_needed, save
 if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.inspect.store.odd import OddFile
+    from engine.log.source import Segment
 
 
 class Applied:
@@ -89,6 +90,7 @@ def apply(
             pieces,
             accepted=plan.accepted,
             bridged=bridged,
+            healed=[(taken.offset, taken.length) for taken in plan.log.taken],
             end=end_of(plan),
             into=salvage_dir,
             making=making,
@@ -107,7 +109,7 @@ def apply(
 def _demand_as_planned(disk: Disk, plan: RecoverPlan) -> None:
     """A plan belongs to the files that it saw."""
     for segment in plan.files.log:
-        if not disk.exists(segment.file):
+        if segment not in plan.log.added and not disk.exists(segment.file):
             raise InvalidArgument("the store has changed since it was planned", path=segment.file, hint="plan again")
 
 
@@ -168,9 +170,23 @@ class _Applier:
             for segment in {shift.segment.offset: shift.segment for shift in log.shifts}.values():
                 put_back(self._disk, self._files.root, source, segment)
 
+    def _make_segment(self, segment: Segment) -> None:
+        """A missing file of the log, of zeros: a run that is killed then leaves damage where the gap was."""
+        disk = self._disk
+        disk.step("recover.make-segment")
+        file = disk.open_raw(segment.path, writable=True, create=True)
+        try:
+            file.set_size(segment.size)
+            file.sync(0, segment.size)
+        finally:
+            file.close()
+        disk.sync_dir(os.path.dirname(segment.path))
+
     def _lay_out(self) -> None:
         """Give the log's files their own names, and the setting's length: all that follows works on those."""
         disk, layout = self._disk, self._plan.layout
+        for segment in self._plan.log.added:
+            self._make_segment(segment)
         relocate(disk, [one.way for one in layout.relocations], self._salvage)
         for resize in layout.resizes:
             disk.step("recover.resize-segment")

@@ -94,13 +94,17 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A damaged range (physical offset, length, its file, why), and what is written over it (nothing: can't be)."""
+    """A damaged range (physical offset, length, its file, why), and what is written over it (nothing: can't be).
+
+    `unreadable`: parts of it (physical offset, length) that the disk can't read, and that nothing is saved of.
+    """
 
     offset: int
     length: int
     segment: Segment
     reason: str
     patches: tuple[Patch, ...]
+    unreadable: tuple[tuple[int, int], ...] = ()
 
     @property
     def inert(self) -> tuple[int, int] | None:

@@ -20,6 +20,7 @@ from engine.repair.salvage.salvage import AFTER_LOG_END, Piece
 if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.inspect.store.odd import OddFile
+    from engine.repair.recover.bridge import Bridge
     from engine.repair.recover.plan import RecoverPlan
     from engine.repair.recover.queue_plan import QueuePlan
 
@@ -145,15 +146,27 @@ def _log_pieces(plan: RecoverPlan) -> Iterator[Piece]:
         for patch in bridge.patches:
             position = patch.offset - bridge.segment.offset
             yield Piece("overwrite", bridge.segment.path, position, patch.length, f"bridged: {bridge.reason}")
+    made = {segment.path for segment in log.added}
+    for segment in log.added:
+        yield Piece("create", segment.path, 0, segment.size, "records taken from a copy")
     for taken in log.taken:
-        position = taken.offset - taken.segment.offset
-        yield Piece("overwrite", taken.segment.path, position, taken.length, "records taken from a copy")
+        for at, length in _readable(taken) if taken.segment.path not in made else ():
+            yield Piece("overwrite", taken.segment.path, at - taken.segment.offset, length, "records taken from a copy")
     for path in log.removed:
         size = next(s.size for s in segments if s.path == path)
         yield Piece("remove", path, 0, size, AFTER_LOG_END)
     if log.tail is not None:
         path, position, length = log.tail
         yield Piece("overwrite", path, position, length, AFTER_LOG_END)
+
+
+def _readable(taken: Bridge) -> Iterator[tuple[int, int]]:
+    """The parts (physical offset, length) of what is overwritten that can be saved."""
+    at = taken.offset
+    for offset, length in (*taken.unreadable, (taken.offset + taken.length, 0)):
+        if at < offset:
+            yield at, offset - at
+        at = offset + length
 
 
 def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:

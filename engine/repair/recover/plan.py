@@ -35,6 +35,7 @@ class LogPlan:
     `blank`: file and position of a blank record at the log end, which only a start takes away, as puts continue there.
     `bridges`: damaged ranges that get inert content, as sound records lie after them. `shifts`: records off their
     place in their segment, which go back. `taken`: records that are written over damage out of a copy of the segment.
+    `added`: missing segments that are made, for records that `taken` has.
     `read_from`: from there on every record was read; before it only where the queues' units leave holes.
     """
 
@@ -52,6 +53,15 @@ class LogPlan:
     read_from: int = -1
     requeued: tuple[Requeued, ...] = ()
     taken: tuple[Bridge, ...] = ()
+    added: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FromCopies:
+    """Records that somebody has proved to be the log's, out of copies of it, and the missing segments for them."""
+
+    taken: tuple[Bridge, ...] = ()
+    added: tuple[Segment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +141,7 @@ class RecoverPlan:
             or log.bridges
             or log.shifts
             or log.taken
+            or log.added
             or any(queue.changed for queue in self.queues)
             or self.index.changed
             or self.ext

@@ -9,6 +9,7 @@ same planning goes over the log as it will be (engine.repair.recover.bridge).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import CannotRepair, InvalidArgument
@@ -22,7 +23,7 @@ from engine.repair.recover.bridge import Bridge, BridgedLog, find_bridges
 from engine.repair.recover.donors import taken_from_copies
 from engine.repair.recover.log_end import Mode
 from engine.repair.recover.memory import ScanCheckpoint
-from engine.repair.recover.plan import RecoverPlan
+from engine.repair.recover.plan import FromCopies, RecoverPlan
 from engine.repair.recover.planner import Planner
 from engine.repair.recover.progress import Progress
 from engine.repair.recover.refusal import Choices
@@ -50,6 +51,7 @@ def plan_recover(
     locked: bool = False,
     time_box_ms: int | None = None,
     jobs: int | None = None,
+    copies: FromCopies | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RecoverPlan:
     """The plan for a store, computed without changing a byte of it.
@@ -65,6 +67,7 @@ def plan_recover(
         locked: the caller holds the store's lock: what was read of a long log is remembered below its directory.
         time_box_ms: stop after the segment in which so much time is over (ms); the next planning continues there.
         jobs: threads that read the log (None: one a core).
+        copies: what is written over damage out of copies of the log.
         progress: called with bytes of the log read so far and in all.
 
     Raises:
@@ -76,9 +79,11 @@ def plan_recover(
     files = surveyed(disk, store)
     layout = layout_of(disk, files)
     files = arranged(files, layout)
+    copies = copies or FromCopies()
+    files = replace(files, log=tuple(sorted((*files.log, *copies.added), key=lambda one: one.offset)))
     read = Progress(progress)
     memory = ScanCheckpoint(disk, files, writing=locked, time_box_ms=time_box_ms, jobs=jobs)
-    taken = taken_from_copies(disk, files, layout) if bridge else ()
+    taken = (*(taken_from_copies(disk, files, layout) if bridge else ()), *copies.taken)
     memory.leave_out(one.segment.offset for one in taken)
     possible, shifts = _bridges(disk, files, memory, read, taken) if bridge and files.log else ((), ())
     bridges = tuple(one for one in possible if one.patches)
@@ -88,6 +93,7 @@ def plan_recover(
     choices = Choices(cut, bridge, log_is_gone, stuck, whole=whole or bridge)
     with BridgedLog(disk, files.log, (*taken, *bridges), shifts) as log:
         plan = Planner(disk, files, layout, log, memory, bridges, taken, shifts, choices, read).plan(mode)
+        plan = replace(plan, log=replace(plan.log, added=copies.added))
         if cut and plan.refusal is None and plan.next_start < plan.compared_from:
             # Where the log ends is known now. The next start would mend what it reads: it is done at once.
             choices = choices._replace(ahead=plan.next_start)

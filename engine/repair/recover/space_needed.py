@@ -51,7 +51,12 @@ class _Space:
             blocks = self._blocks(shift.file)
             self._take(shift.file, blocks)
             self._take(shift.file, -blocks)
-        for bridge in (*log.taken, *log.bridges):
+        for segment in log.added:
+            self._take(os.path.dirname(segment.path), blocks_taken([(0, segment.size)]))
+        for taken in log.taken:
+            path, start = taken.segment.file, taken.segment.offset
+            self._take(path, self._holes(path, [(p.offset - start, p.end - start) for p in taken.patches]))
+        for bridge in log.bridges:
             path, start = bridge.segment.file, bridge.segment.offset
             zeros = ((low - start, high - start) for low, high in (patch.zeros for patch in bridge.patches))
             self._take(path, self._holes(path, zeros))

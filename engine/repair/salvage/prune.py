@@ -203,7 +203,7 @@ def _needed(disk: Disk, saved: SavedRepair) -> tuple[str, str | None] | None:
 
 def _why_manifest_stays(files: StoreFiles, every: Sequence[SavedRepair], saved: SavedRepair) -> str | None:
     start = files.log[0].offset if files.log else 0
-    for kind in ("accepted", "bridged"):
+    for kind in ("accepted", "bridged", "healed"):
         if any(end > start for _, end in manifest_ranges(saved.repairs, kind)):
             return f"it records which ranges of the log were {kind}"
     last = next((one for one in reversed(every) if one.state != "undone"), None)

@@ -109,6 +109,7 @@ def save(
     *,
     accepted: Sequence[tuple[int, int]] = (),
     bridged: Sequence[tuple[int, int]] = (),
+    healed: Sequence[tuple[int, int]] = (),
     end: tuple[str, int] | None = None,
     into: str | None = None,
     making: Mapping[str, int] | None = None,
@@ -117,7 +118,8 @@ def save(
     """Copy the pieces and write the manifest, durably.
 
     `accepted`: lost ranges of the log (physical offset, length) that the operator chose to continue after; later
-    starts know them from here. `bridged`: ranges that get inert content. `end`: the log file, and the position in
+    starts know them from here. `bridged`: ranges that get inert content. `healed`: ranges that get their
+    records back. `end`: the log file, and the position in
     it, after which there were zeros alone and no piece lies: what is written there came since. `into`: a
     directory outside of the store, which takes what is saved; salvage/ in the store then has a link to it. `making`:
     what the repair takes itself afterwards (engine.repair.recover.space_needed). `again`: words of the command that
@@ -142,7 +144,9 @@ def save(
             saved.append(_save_piece(disk, root, directory, number, piece, sha256))
         disk.step("salvage.copied")
         place = None if end is None else (relative(root, end[0]), end[1])
-        write_manifest(disk, directory, command, files, saved, accepted=accepted, bridged=bridged, end=place)
+        write_manifest(
+            disk, directory, command, files, saved, accepted=accepted, bridged=bridged, healed=healed, end=place
+        )
         disk.step("salvage.written")
     except StorageError as error:
         if not _taken_away(disk, directory):
@@ -172,6 +176,7 @@ def write_manifest(
     *,
     accepted: Sequence[tuple[int, int]] = (),
     bridged: Sequence[tuple[int, int]] = (),
+    healed: Sequence[tuple[int, int]] = (),
     end: tuple[str, int] | None = None,
 ) -> None:
     """Write the manifest of a salvage directory, durably. `files`: the store's, listed before the first change."""
@@ -186,6 +191,7 @@ def write_manifest(
         "pieces": [asdict(one) for one in pieces],
         "accepted": [{"offset": offset, "length": length} for offset, length in accepted],
         "bridged": [{"offset": offset, "length": length} for offset, length in bridged],
+        **({"healed": [{"offset": offset, "length": length} for offset, length in healed]} if healed else {}),
         "made": missing_directories(disk, root, pieces),
         **({} if end is None else {"end": {"path": end[0], "offset": end[1]}}),
         "files": files,
