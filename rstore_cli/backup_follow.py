@@ -42,7 +42,7 @@ def follow_store(
     Raises:
         As `create`: the first snapshot, or the last one, could not be made.
     """
-    from engine.backup.create.create import StoreCopier
+    from engine.backup.create.copier import StoreCopier
     from engine.backup.create.follow import BackupFollower
     from engine.backup.create.lag import LagReports
 

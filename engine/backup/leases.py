@@ -3,6 +3,7 @@
 Each writes an object of its own and then looks at those of the others (the one who comes later sees the one who came
 first, and of two at once each sees the other: both give way). Lists of S3, GCS and Azure show what was written before;
 one that does not have the own lease is an old one, from a cache between, and nothing is done on the ground of it.
+A follower has its lease for a moment each second: who wants to remove keeps his own, and waits for the follower's end.
 A lease is renewed while its owner lives; one that was not renewed for STALE_S by the clock of the place itself, or
 whose process on this very machine has gone, is nobody's.
 """
@@ -13,6 +14,7 @@ import json
 import os
 import socket
 import threading
+import time
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -29,6 +31,9 @@ RENEW_S = 60
 STALE_S = 900
 _WRITES, _REMOVES = "writes", "removes"
 _LARGEST = 4096
+FOLLOWS = "backup create --follow"
+"""What a follower's leases say: it gives them back soon."""
+_FOLLOWER_S, _LOOK_S = 30.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,11 @@ class Lease:
     def __enter__(self) -> Lease:
         self._objects.put(self._name, self._content)
         try:
-            for holder in self._others():
+            until = time.monotonic() + _FOLLOWER_S
+            while (holder := next(self._others(), None)) is not None:
+                if self._removes and holder.what == FOLLOWS and time.monotonic() < until:
+                    time.sleep(_LOOK_S)
+                    continue
                 raise StoreLocked(
                     f"the repository is locked by {holder}", path=self._objects.where, hint="run it again later"
                 )

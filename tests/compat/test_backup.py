@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from engine.backup.check import check_repository
-from engine.backup.create.create import CreateOptions, StoreCopier
+from engine.backup.create.copier import StoreCopier
+from engine.backup.create.create import CreateOptions
 from engine.backup.create.follow import BackupFollower, FollowState
 from engine.backup.create.origin import LocalOrigin, StoreOrigin
 from engine.backup.create.remote import RemoteOrigin

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine.backup.check import check_repository
-from engine.backup.create.create import CreateOptions, StoreCopier
+from engine.backup.create.copier import StoreCopier
+from engine.backup.create.create import CreateOptions
 from engine.backup.create.follow import BackupFollower
 from engine.backup.create.origin import LocalOrigin
 from engine.backup.log import RepositoryLog

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from engine.backup.leases import Lease
+from engine.backup.leases import FOLLOWS, Lease
 from engine.backup.repository import SNAPSHOTS
 from engine.errors import RStoreError, StoreLocked
 
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from engine.backup.create.create import Created, StoreCopier
+    from engine.backup.create.copier import StoreCopier
+    from engine.backup.create.made import Created
     from engine.backup.create.origin import StoreOrigin
     from engine.backup.repository import Repository, SnapshotName
 
 CONFIG_S = 10.0
 IDLE_S = 60.0
-LONGEST_PAUSE_S = 30.0
+LONGEST_PAUSE_S = 15.0
+"""Less than the 20 s of silence after which a broker closes a connection (haHousekeepingInterval)."""
 _HOUR = "%Y%m%d%H"
 
 
@@ -169,7 +171,7 @@ class BackupFollower:
 
     def _take(self) -> Created:
         configuration, before = self._digest(), self._copier.end
-        with Lease(self._repository.objects, "backup create --follow") as lease:
+        with Lease(self._repository.objects, FOLLOWS) as lease:
             created = self._copier.take(lease)
             own, self._own = self._own, created.name
             if own is not None and own.name != created.name.name and _hour(own) == _hour(created.name):

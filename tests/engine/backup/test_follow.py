@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from engine.backup.check import check_repository
-from engine.backup.create import create as creating
+from engine.backup.create import copier as copying
 from engine.backup.create import follow as following
-from engine.backup.create.create import CreateOptions, StoreCopier
+from engine.backup.create.copier import StoreCopier
+from engine.backup.create.create import CreateOptions
 from engine.backup.create.follow import BackupFollower, FollowState
 from engine.backup.create.lag import LagReports
 from engine.backup.create.origin import LocalOrigin
@@ -183,7 +184,7 @@ def test_the_last_snapshot_of_each_hour_stays(
     one.put(1)
     start = 1_764_201_600_000  # the start of an hour
     at = start
-    monkeypatch.setattr(creating, "_now_ms", lambda: at)
+    monkeypatch.setattr(copying, "_now_ms", lambda: at)
     one.follower.begin()
     for minutes in (20, 59, 60, 61, 119, 240, 241):
         at = start + minutes * 60_000
@@ -242,6 +243,27 @@ def test_pruned_between_two_rounds_and_meanwhile(followed: Callable[..., Followe
     with Lease(one.repository.objects, "test", removes=True), pytest.raises(StoreLocked):
         one.round()
     one.round()
+    assert_a_prefix(one, tmp_path / "new")
+
+
+def test_pruned_while_it_follows(followed: Callable[..., Followed], tmp_path: Path) -> None:
+    """Prune waits for the end of a round, and the next one for the end of prune."""
+    one = followed()
+    one.put(100)
+    one.follower.begin()
+    stop = threading.Event()
+    thread = threading.Thread(target=one.follower.run, args=(stop,))
+    thread.start()
+    try:
+        for _ in range(4):
+            one.put(300)
+            seen = one.states[-1].snapshots
+            until(lambda seen=seen: one.states[-1].snapshots > seen)
+            prune(one.repository, lambda _: True)
+    finally:
+        stop.set()
+        thread.join()
+    assert one.states[-1].end == one.store.log.max_offset
     assert_a_prefix(one, tmp_path / "new")
 
 

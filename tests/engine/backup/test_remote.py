@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.backup.check import check_repository
-from engine.backup.create.create import Created, CreateOptions, StoreCopier, create_from
+from engine.backup.create.copier import StoreCopier
+from engine.backup.create.create import Created, CreateOptions, create_from
 from engine.backup.create.follow import BackupFollower, FollowState
 from engine.backup.create.remote import RemoteOrigin
 from engine.backup.repository import Repository
