@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,22 +15,23 @@ from tests.support.replay import Clock, replay
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("apache_store")]
 
-RECIPES: dict[str, tuple[list[Line], Line]] = {
-    "everything": (puts.everything(2024, 500), {}),
-    "another-seed": (puts.everything(2025, 400), {}),
-    "lmq": (puts.dispatched(2026, 90), {"enableLmq": True, "enableMultiDispatch": True}),
+RECIPES: dict[str, tuple[Callable[[], list[Line]], Line]] = {
+    "everything": (partial(puts.everything, 2024, 500), {}),
+    "another-seed": (partial(puts.everything, 2025, 400), {}),
+    "lmq": (partial(puts.dispatched, 2026, 90), {"enableLmq": True, "enableMultiDispatch": True}),
     "ext": (
-        puts.everything(2027, 200),
+        partial(puts.everything, 2027, 200),
         {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 1024},
     ),
-    "no-index": (puts.everything(2028, 60), {"messageIndexEnable": False}),
-    "other-levels": (puts.everything(2029, 90), {"messageDelayLevel": "1s 2s 1m 1h 1d"}),
+    "no-index": (partial(puts.everything, 2028, 60), {"messageIndexEnable": False}),
+    "other-levels": (partial(puts.everything, 2029, 90), {"messageDelayLevel": "1s 2s 1m 1h 1d"}),
 }
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_same_puts_give_the_same_bytes(name: str, tmp_path: Path) -> None:
-    made, more = RECIPES[name]
+    make, more = RECIPES[name]
+    made = make()
     theirs, ours = tmp_path / "apache", tmp_path / "rstore"
     written = apache.write(theirs, made, SMALL, settings=more)
     assert written.exit == apache.Exit.OPENED, written.opened.stderr

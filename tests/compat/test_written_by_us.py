@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 
 import pytest
@@ -30,12 +32,17 @@ EXT: Line = {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 102
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of store: what is put, with what settings."""
+    """A kind of store: what makes the puts, with what settings. Made when it is wanted: it takes a second."""
 
     name: str
-    puts: list[Line]
+    makes: Callable[[], list[Line]]
     sizes: Sizes = SMALL
     more: Line = field(default_factory=dict)
+
+    @cached_property
+    def puts(self) -> list[Line]:
+        """What is put."""
+        return self.makes()
 
 
 def every_level() -> list[Line]:
@@ -47,13 +54,13 @@ def every_level() -> list[Line]:
 
 
 KINDS = [
-    Kind("everything", puts.everything(4711, 700)),
-    Kind("delays", every_level()),
-    Kind("default-sizes", puts.everything(12, 60), Sizes()),
-    Kind("lmq", puts.dispatched(13, 80), more=LMQ),
-    Kind("ext", puts.everything(14, 200), more=EXT),
-    Kind("transient-pool", puts.everything(15, 200), more={"transientStorePoolEnable": True}),
-    Kind("sync-flush", puts.everything(16, 100), more={"flushDiskType": "SYNC_FLUSH"}),
+    Kind("everything", partial(puts.everything, 4711, 700)),
+    Kind("delays", every_level),
+    Kind("default-sizes", partial(puts.everything, 12, 60), Sizes()),
+    Kind("lmq", partial(puts.dispatched, 13, 80), more=LMQ),
+    Kind("ext", partial(puts.everything, 14, 200), more=EXT),
+    Kind("transient-pool", partial(puts.everything, 15, 200), more={"transientStorePoolEnable": True}),
+    Kind("sync-flush", partial(puts.everything, 16, 100), more={"flushDiskType": "SYNC_FLUSH"}),
 ]
 
 
