@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from .toolchain import Missing, harness, java, java_version
+from .toolchain import BRIEF, Missing, harness, java, java_version
 
 __all__ = [
     "SMALL",
@@ -311,8 +311,7 @@ def _java(classpath: str, home: str, args: list[str]) -> list[str]:
     return [
         str(java()),
         "-Xmx2g",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *BRIEF,
         f"-Duser.home={home}",
         f"-Djava.io.tmpdir={home}",
         *OPENS,

@@ -197,7 +197,7 @@ def _start(
     conf = home / f"{name}.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in said.items()) + settings)
     command = [
-        str(toolchain.java()), f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=2g",
+        str(toolchain.java()), *toolchain.BRIEF, f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=2g",
         *OPENED, NO_TLS, *ON_A_FULL_DISK, *java_options,
         f"-Drocketmq.home.dir={home}", f"-Duser.home={home}",
         "-cp", (apache or toolchain.apache_broker()).class_path, main, "-c", str(conf),

@@ -84,7 +84,7 @@ def run_scenario(names: str, name: str, count: int, *options: str) -> dict[str, 
 def java_client(program: str, *words: str, options: tuple[str, ...] = (), class_path: str | None = None) -> list[str]:
     """The command that runs one of the Java side's programs. `class_path`: with clients of another release."""
     path = class_path or toolchain.clients()
-    return [str(toolchain.java()), *options, "-cp", path, f"io.rstore.clients.{program}", *words]
+    return [str(toolchain.java()), *toolchain.BRIEF, *options, "-cp", path, f"io.rstore.clients.{program}", *words]
 
 
 def run_client(command: list[str]) -> dict[str, Any]:
@@ -124,7 +124,12 @@ class Admins:
 
     def __init__(self, home: Path, names: str) -> None:
         _settings(home)
-        java = [str(toolchain.java()), f"-Drocketmq.namesrv.addr={names}", f"-Drocketmq.home.dir={home}"]
+        java = [
+            str(toolchain.java()),
+            *toolchain.BRIEF,
+            f"-Drocketmq.namesrv.addr={names}",
+            f"-Drocketmq.home.dir={home}",
+        ]
         command = [*java, "-cp", toolchain.clients(), "io.rstore.clients.Admin", names]
         self._process = subprocess.Popen(
             command, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -160,6 +165,7 @@ def mqadmin(home: Path, names: str, *words: str, options: tuple[str, ...] = ()) 
     _settings(home)
     command = [
         str(toolchain.java()),
+        *toolchain.BRIEF,
         *options,
         f"-Drocketmq.namesrv.addr={names}",
         f"-Drocketmq.home.dir={home}",

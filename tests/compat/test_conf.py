@@ -162,6 +162,7 @@ def test_the_start_of_a_broker(name: str, tmp_path: Path, monkeypatch: pytest.Mo
         pytest.skip(str(missing))
     words = [
         str(toolchain.java()),
+        *toolchain.BRIEF,
         f"-Drocketmq.home.dir={tmp_path}",
         f"-Duser.home={tmp_path}",
         "-Dfile.encoding=UTF-8",

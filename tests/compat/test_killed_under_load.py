@@ -42,14 +42,14 @@ flushConsumerOffsetInterval=500
 
 def java_producers(names: str, file: Path) -> subprocess.Popen[str]:
     """Four threads that send until their stdin ends."""
-    words = [str(toolchain.java()), "-Xmx256m", "-cp", toolchain.clients(), "io.rstore.clients.Load"]
+    words = [str(toolchain.java()), *toolchain.BRIEF, "-Xmx256m", "-cp", toolchain.clients(), "io.rstore.clients.Load"]
     return subprocess.Popen(
         [*words, "produce", names, "Load", str(file), "4"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
 
 def java_consumes(names: str, file: Path) -> dict[str, Any]:
-    words = [str(toolchain.java()), "-Xmx256m", "-cp", toolchain.clients(), "io.rstore.clients.Load"]
+    words = [str(toolchain.java()), *toolchain.BRIEF, "-Xmx256m", "-cp", toolchain.clients(), "io.rstore.clients.Load"]
     done = subprocess.run(
         [*words, "consume", names, "Load", str(file)], capture_output=True, text=True, timeout=120, check=True
     )
