@@ -18,9 +18,13 @@ INTEROP_BESIDE := $(patsubst %,tests/compat/test_%.py,bridged clean config_lost 
 # what it runs are many short processes: they read compiled modules instead of compiling them each time
 unexport PYTHONDONTWRITEBYTECODE
 
-# they load a broker or measure one: each alone. The others wait for brokers most of their time: two files at once
+# they load a broker or measure one: each alone. The others wait for brokers most of their time: two files at once, and
+# those first whose tests take minutes, so that both workers end together
 INTEROP_ALONE := $(patsubst %,tests/compat/test_%.py,bench hostile_clients killed_under_load mixed_groups soak) \
   tests/pipeline/test_bench.py
+INTEROP_FIRST := $(patsubst %,tests/compat/test_%.py,replication conversation large_copy kill_matrix) \
+  tests/pipeline/test_cluster.py
+INTEROP_FILES = $(sort $(shell find tests/compat tests/pipeline -name 'test_*.py'))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types bench interop fuzz proof sweep dist clean java browser
@@ -63,11 +67,27 @@ bench: setup java ## ours against Apache 4.9.8 on this machine: build/bench/repo
 	$(PY) -m rstore_cli.app bench --warm --cold --spark --serve --client --replication --output build/bench $(BENCH_ARGS)
 
 interop: setup java browser ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and the pipeline on Spark (Java); skipped without
-	@run() { "$$@" || { code=$$?; [ $$code -eq 5 ] || exit $$code; echo "No interop tests were found: nothing was compared."; }; }; \
-	run $(PY) -m pytest -n auto --dist worksteal -m interop $(INTEROP_BESIDE) $(PYTEST_ARGS); \
-	run env RSTORE_LARGE=1 $(PY) -m pytest -n 2 --dist loadfile -m "interop or spark" tests/compat tests/pipeline \
-	  $(addprefix --ignore=,$(INTEROP_BESIDE) $(INTEROP_ALONE)) $(PYTEST_ARGS); \
-	run env RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" $(INTEROP_ALONE) $(PYTEST_ARGS)
+	@$(MAKE) --no-print-directory interop-stores
+	@$(MAKE) --no-print-directory interop-brokers
+	@$(MAKE) --no-print-directory interop-alone
+
+# its parts: .ci/run puts other work beside the second
+.PHONY: interop-parts interop-stores interop-brokers interop-alone
+INTEROP_RUN = @run() { "$$@" || { code=$$?; [ $$code -eq 5 ] || exit $$code; \
+  echo "No interop tests were found: nothing was compared."; }; }; run
+
+interop-parts: setup java # what is built for them, before they wait for it
+	@$(PY) -m tests.compat.toolchain
+
+interop-stores: setup
+	$(INTEROP_RUN) $(PY) -m pytest -n auto --dist worksteal -m interop $(INTEROP_BESIDE) $(PYTEST_ARGS)
+
+interop-brokers: setup
+	$(INTEROP_RUN) env RSTORE_LARGE=1 $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "interop or spark" \
+	  $(INTEROP_FIRST) $(filter-out $(INTEROP_FIRST) $(INTEROP_BESIDE) $(INTEROP_ALONE),$(INTEROP_FILES)) $(PYTEST_ARGS)
+
+interop-alone: setup
+	$(INTEROP_RUN) env RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" $(INTEROP_ALONE) $(PYTEST_ARGS)
 
 proof: setup ## seeded damaged stores, repaired and judged: build/proof.md (PROOF_ARGS="--stores 300 --expired 60 --kills 36")
 	$(PY) -m tests.proof $(PROOF_ARGS)
