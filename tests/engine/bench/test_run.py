@@ -243,7 +243,7 @@ def test_a_measure_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> No
     assert len(results.samples[JobPlace("verify-crc", "b1k"), Side.OURS]) == 2
 
 
-def test_a_measure_that_takes_too_long_is_ended_and_not_made_again(tmp_path: Path) -> None:
+def test_a_measure_that_takes_too_long_is_ended_and_not_made_again(tmp_path: Path, few_files: None) -> None:
     slow = (PROGRAM[0], "-c", "import time; time.sleep(60)")
     wanted = BenchOptions(slow, tmp_path / "report", MIB, ("sparse",), ("help",), 2, apache=False, limit=1)
     results = run(wanted)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wide import examples
+from tests.support.wide import examples, sample
 
 pytest.importorskip("numba")
 
@@ -160,7 +160,8 @@ def test_threads() -> None:
 
 
 @pytest.mark.leaves
-@pytest.mark.parametrize("case", corpus.fixture_cases(), ids=lambda case: str(case["id"]))
+@pytest.mark.wide
+@pytest.mark.parametrize("case", sample(corpus.fixture_cases(), 3, 1), ids=lambda case: str(case["id"]))
 def test_damaged_stores(case: corpus.Case, fixture_copy: Callable[[str], Path]) -> None:
     store = fixture_copy(case["base"])
     mutate.apply(store, case["ops"])

@@ -350,6 +350,8 @@ def test_every_finding_can_be_made(code: str, fixture_copy: Store) -> None:
     assert one.where
     assert one.hint
     assert found.counts["byCode"][code] >= 1
+    # One small damage is a handful of findings, not a flood: causes are named, consequences counted.
+    assert code == "topic-unknown" or sum(f.code == code for f in found.findings) <= 21
     assert found.ok == all(f.severity is Severity.INFO for f in found.findings)
     if code in ("log-damage", "unit-orphaned", "index-missing"):
         assert codes(look(store, jobs=2)) == codes(found)
@@ -388,15 +390,6 @@ def test_damaged_stores_by_threads(case: corpus.Case, fixture_copy: Store, monke
 
 def test_every_code_has_a_test() -> None:
     assert MAKERS.keys() | BY_OTHER_TESTS == CODES.keys()
-
-
-@pytest.mark.leaves
-@pytest.mark.parametrize("code", [c for c in MAKERS if c not in ("topic-unknown",)])
-def test_where_is_the_place(code: str, fixture_copy: Store) -> None:
-    """One small damage is a handful of findings, not a flood: causes are named, consequences counted."""
-    store = fixture_copy("transient-ext" if code.startswith("ext-") else "clean-small")
-    MAKERS[code](store)
-    assert len([f for f in look(store).findings if f.code == code]) <= 21
 
 
 # --- nothing wrong ---------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from engine.repair.recover.log_end import NORMAL_FILES
 from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 from tests.support import stores
+from tests.support.wide import sample
 
 FILE = 8192
 KINDS = (sysflag.TRANSACTION_NONE,) * 6 + (
@@ -87,7 +88,8 @@ def destroy(root: Path, rng: random.Random) -> None:
         path.write_bytes(data)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.wide
+@pytest.mark.parametrize("seed", sample(range(60), 3))
 def test_every_byte_comes_back(made: Path, tmp_path: Path, seed: int) -> None:
     root = stores.copy(made, tmp_path / "store")
     before = queues(root)
