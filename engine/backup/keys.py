@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import FormatError, InvalidArgument, NotFound, NotInstalled, Refused, WrongKey
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from engine.backup.objects.objects import Objects
 
 KEY_SIZE = 32
@@ -58,7 +60,7 @@ def derived(main_key: bytes, purpose: str) -> bytes:
     return bytes(hkdf(hashes.SHA256(), KEY_SIZE, None, f"rstore backup: {purpose}".encode()).derive(main_key))
 
 
-def add_slot(objects: Objects, main_key: bytes, secret: bytes, created: str, by: str) -> Slot:
+def add_slot(objects: Objects, repository_id: str, main_key: bytes, secret: bytes, created: str, by: str) -> Slot:
     """Let a further secret open the repository. Raises StorageError."""
     _hkdf()
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -66,20 +68,21 @@ def add_slot(objects: Objects, main_key: bytes, secret: bytes, created: str, by:
     salt, nonce, slot_id = os.urandom(_SALT), os.urandom(_NONCE), os.urandom(4).hex()
     held = AESGCM(_stretched(secret, salt, _COST)).encrypt(nonce, main_key, slot_id.encode())
     slot = {
-        "created": created, "by": by, "kdf": "scrypt", "n": _COST, "r": _BLOCK, "p": _LANES,
+        "repository": repository_id, "created": created, "by": by,
+        "kdf": "scrypt", "n": _COST, "r": _BLOCK, "p": _LANES,
         "salt": salt.hex(), "nonce": nonce.hex(), "key": held.hex(),
     }  # fmt: skip
     objects.put(f"{SLOTS}/{slot_id}", json.dumps(slot, indent=1).encode())
     return Slot(slot_id, created, by)
 
 
-def slots(objects: Objects) -> list[Slot]:
+def slots(objects: Objects, repository_id: str) -> list[Slot]:
     """The slots, oldest first. Raises FormatError, StorageError."""
-    read = [_slot(objects, one.name) for one in objects.list(SLOTS)]
+    read = _slots(objects, repository_id)
     return sorted((Slot(slot_id, s["created"], s["by"]) for slot_id, s in read), key=lambda slot: slot.created)
 
 
-def open_with(objects: Objects, secret: bytes) -> tuple[bytes, str]:
+def open_with(objects: Objects, repository_id: str, secret: bytes) -> tuple[bytes, str]:
     """The main key that a secret opens, and the id of its slot.
 
     Raises:
@@ -90,8 +93,7 @@ def open_with(objects: Objects, secret: bytes) -> tuple[bytes, str]:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     tried = 0
-    for one in objects.list(SLOTS):
-        slot_id, slot = _slot(objects, one.name)
+    for slot_id, slot in _slots(objects, repository_id):
         tried += 1
         stretched = _stretched(secret, bytes.fromhex(slot["salt"]), slot["n"])
         try:
@@ -110,14 +112,22 @@ def open_with(objects: Objects, secret: bytes) -> tuple[bytes, str]:
     )
 
 
-def remove_slot(objects: Objects, slot_id: str, own: str) -> None:
+def remove_slot(objects: Objects, repository_id: str, slot_id: str, own: str) -> None:
     """Let a secret open the repository no more. Raises NotFound; Refused for the one that it was opened with."""
-    known = {slot.slot_id for slot in slots(objects)}
+    known = {slot.slot_id for slot in slots(objects, repository_id)}
     if slot_id not in known:
         raise NotFound(f"no key {slot_id}", hint="rstore backup key list")
     if slot_id == own:
         raise Refused("the repository was opened with this key", hint="open it with another key to remove this one")
     objects.delete([f"{SLOTS}/{slot_id}"])
+
+
+def _slots(objects: Objects, repository_id: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Those of this repository: a `backup init` that was killed leaves one of a repository that was never made."""
+    for one in objects.list(SLOTS):
+        slot_id, slot = _slot(objects, one.name)
+        if slot["repository"] == repository_id:
+            yield slot_id, slot
 
 
 def _slot(objects: Objects, name: str) -> tuple[str, dict[str, Any]]:
@@ -132,7 +142,7 @@ def _slot(objects: Objects, name: str) -> tuple[str, dict[str, Any]]:
             and type(slot["n"]) is int
             and 1 < slot["n"] <= _MOST_COST
             and (slot["r"], slot["p"]) == (_BLOCK, _LANES)
-            and all(isinstance(slot[key], str) for key in ("created", "by"))
+            and all(isinstance(slot[key], str) for key in ("repository", "created", "by"))
             and all(bytes.fromhex(slot[key]) for key in ("salt", "nonce", "key"))
             and not slot["n"] & (slot["n"] - 1)
         )

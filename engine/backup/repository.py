@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from engine.backup.container import Container, Kind
-from engine.backup.keys import KEY_SIZE, SLOTS, add_slot, derived, new_main_key, open_with
+from engine.backup.keys import KEY_SIZE, add_slot, derived, new_main_key, open_with
 from engine.backup.manifest import PIECE_SIZE, SegmentPieces, Snapshot, parts_of
 from engine.errors import (
     FormatError,
@@ -259,7 +259,7 @@ def create_repository(objects: Objects, secret: bytes | None, created: str, by: 
     for _ in _anything(objects):
         raise Refused("the location is not empty", path=objects.where, hint="name an empty or a new one")
     main_key, repository_id = new_main_key(), os.urandom(8).hex()
-    slot_id = None if secret is None else add_slot(objects, main_key, secret, created, by).slot_id
+    slot_id = None if secret is None else add_slot(objects, repository_id, main_key, secret, created, by).slot_id
     settings = {
         "format": REPOSITORY_FORMAT, "id": repository_id, "created": created, "pieceSize": PIECE_SIZE,
         "encrypted": secret is not None,
@@ -285,7 +285,7 @@ def open_repository(objects: Objects, secret: Callable[[], bytes | None]) -> Rep
         raise WrongKey(
             "the repository is encrypted", path=objects.where, hint="give its key: --key-file FILE, or RSTORE_REPO_KEY"
         )
-    main_key, slot_id = open_with(objects, given)
+    main_key, slot_id = open_with(objects, facts.repository_id, given)
     return Repository(objects, facts, main_key, slot_id)
 
 
@@ -314,10 +314,10 @@ def _settings(objects: Objects) -> dict[str, Any]:
 
 
 def _anything(objects: Objects) -> Iterator[str]:
-    """Names of what lies there, if anything does."""
+    """Names of what lies there, if anything does. Keys without settings are what a killed `backup init` leaves."""
     if objects.size(SETTINGS) is not None:
         yield SETTINGS
-    for below in (SLOTS, PIECES, SEGMENTS, SNAPSHOTS):
+    for below in (PIECES, SEGMENTS, SNAPSHOTS):
         for one in objects.list(below):
             yield one.name
             return

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from engine.drill.outcome import CommandOutcome
 from engine.errors import InvalidArgument, RStoreError
 from engine.format.quantities import counted
 
@@ -27,29 +28,6 @@ if TYPE_CHECKING:
     from engine.repair.truncate.truncate import TruncatePlan
 
 Options = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class CommandOutcome:
-    """How a command ended.
-
-    Attributes:
-        exit: the exit code.
-        error: the error's code, None when there was none.
-        summary: one line.
-        changed: whether it had anything to change.
-        findings: of the findings, their codes.
-        log_begin, log_end: physical offsets where it left the log's first byte, and its end; None where that is not its
-            business.
-    """
-
-    exit: int = 0
-    error: str | None = None
-    summary: str = ""
-    changed: bool = False
-    findings: tuple[str, ...] = ()
-    log_begin: int | None = None
-    log_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +232,18 @@ def _looked(findings: tuple[Finding, ...], *, ok: bool) -> CommandOutcome:
     return CommandOutcome(0 if ok else 1, None, ", ".join(codes) or "no findings", findings=codes)
 
 
+def _of_backups(name: str) -> Callable[[Disk, StoreConfig, Options], CommandOutcome]:
+    """A command of backups.py, which is loaded when it runs."""
+
+    def run(disk: Disk, config: StoreConfig, options: Options) -> CommandOutcome:
+        from engine.drill import backups
+
+        outcome: CommandOutcome = getattr(backups, name)(disk, config, options)
+        return outcome
+
+    return run
+
+
 COMMANDS: Mapping[str, Command] = {
     "init": Command(_init),
     "recover": Command(
@@ -286,6 +276,10 @@ COMMANDS: Mapping[str, Command] = {
             lambda plan: f"{counted(len(plan.repairs), 'repair')} undone, {plan.bytes_restored} bytes restored",
         )
     ),
+    "backup init": Command(_of_backups("backup_init"), {"key": str}),
+    "backup create": Command(_of_backups("backup_create"), {"key": str, "full": bool}),
+    "backup check": Command(_of_backups("backup_check"), {"key": str}, reads=True),
+    "restore": Command(_of_backups("restore_store"), {"key": str, "to_time": int, "to_offset": int}),
     "check": Command(_check, reads=True),
     "doctor": Command(_doctor, reads=True),
     "plan-start": Command(_plan_start, reads=True),

@@ -10,6 +10,7 @@ import glob
 import os
 from typing import TYPE_CHECKING
 
+from engine.drill.backups import repository_of
 from engine.drill.files import blocks
 from engine.errors import InvalidArgument
 from engine.files.abort import AbortFile
@@ -58,6 +59,10 @@ def harm(scene: Scene, step: DamageStep) -> str:
         case "stray":
             disk.write_file(os.path.join(scene.root, step.path or ""), b"not a store file\n")
             return f"{step.path} created"
+        case "lost-disk":
+            remove_tree(disk, scene.root)
+            disk.mkdirs(scene.root)
+            return "the store's disk is lost: a new one is empty"
         case "not-closed":
             AbortFile(disk, scene.root).create()
             return "the store looks as after a crash"
@@ -177,7 +182,19 @@ def _rot_index(disk: Disk, scene: Scene, step: DamageStep) -> str:
     return f"a bit flipped in {_count(len(numbers), 'index entry', 'index entries')} of {total}"
 
 
-_BIT_ROT = {"commitlog": _rot_log, "consumequeue": _rot_queue, "index": _rot_index}
+def _rot_repository(disk: Disk, scene: Scene, step: DamageStep) -> str:
+    """One bit in the middle of pieces of the backups."""
+    from engine.backup.repository import PIECES
+
+    below = os.path.join(repository_of(scene.root), PIECES)
+    pieces = sorted(glob.glob(os.path.join(glob.escape(below), "*", "*")))
+    numbers = _spread(len(pieces), step, "piece in its repository")
+    for number in numbers:
+        _flip(disk, pieces[number], disk.stat(pieces[number]).size // 2)
+    return f"a bit flipped in {_count(len(numbers), 'piece')} of {len(pieces)} of the repository"
+
+
+_BIT_ROT = {"commitlog": _rot_log, "consumequeue": _rot_queue, "index": _rot_index, "repository": _rot_repository}
 
 
 _NAMES_TOLD = 8

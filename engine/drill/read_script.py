@@ -308,6 +308,8 @@ def _check_numbers(drill: Drill, step: AnyStep, where: str) -> None:
             demand(not step.last_files or step.where == "commitlog", "last_files", "requires where = commitlog")
             wants = step.kind in ("remove", "stray")
             demand((step.path is not None) == wants, "path", "is for remove and stray, and required there")
+            of_backups = step.where != "repository" or step.kind == "bit-rot"
+            demand(of_backups, "where", "repository requires kind = bit-rot")
             inside = step.path is None or not (Path(step.path).is_absolute() or ".." in Path(step.path).parts)
             demand(inside, "path", "below the store")
         case Room():

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from engine.drill.backups import repository_of
 from engine.drill.disk import DrillDisk
 from engine.drill.files import copy_tree, remove_tree
 from engine.drill.ledger import Clock, DrillLedger
@@ -19,8 +20,8 @@ from engine.drill.ledger import Clock, DrillLedger
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.drill.baseline import Baseline
-    from engine.drill.commands import CommandOutcome
     from engine.drill.content import Content
+    from engine.drill.outcome import CommandOutcome
     from engine.drill.served import RefusedPut, Served
     from engine.log.results import PutResult
     from engine.store import MessageStore
@@ -101,6 +102,9 @@ class Scene:
         if root is None:
             root = self.place.new()
             copy_tree(self.new_disk(), self.root, root)
+            backups = repository_of(self.root)
+            if os.path.isdir(backups):
+                copy_tree(self.new_disk(), backups, repository_of(root))
         return replace(
             self,
             config=moved(self.config, root),

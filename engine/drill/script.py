@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 How = Literal["kill", "power-cut", "disk-full"]
 Lose = Literal["random", "all", "none"]
-Where = Literal["commitlog", "consumequeue", "index"]
-Damage = Literal["bit-rot", "lost-page", "torn-write", "remove", "stray", "not-closed"]
+Where = Literal["commitlog", "consumequeue", "index", "repository"]
+Damage = Literal["bit-rot", "lost-page", "torn-write", "remove", "stray", "not-closed", "lost-disk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class RunCommand(Step):
 
 @dataclass(frozen=True, slots=True)
 class DamageStep(Step):
-    """Damages the store.
+    """Damages the store, or (`where` = "repository", bit rot alone) pieces of its backups.
 
     `where` and `at` (0 to 1) say in what and how far from its front, for bit rot and lost pages; `last_files`: only
     in the last three files of the log, which a normal start reads. `path`: what is removed, a pattern below the

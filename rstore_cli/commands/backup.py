@@ -295,7 +295,7 @@ def key_list(
 
     from engine.backup.keys import slots
 
-    for one in slots(repository.objects):
+    for one in slots(repository.objects, repository.facts.repository_id):
         is_own = one.slot_id == repository.slot_id
         if output.json:
             output.line({"key": one.slot_id, "created": one.created, "by": one.by, "given": is_own})
@@ -322,7 +322,8 @@ def key_add(
 
     further = secret_of(new_key_file, None)
     assert further is not None
-    slot = add_slot(repository.objects, repository.main_key, further, _now(), user_and_host())
+    facts = repository.facts
+    slot = add_slot(repository.objects, facts.repository_id, repository.main_key, further, _now(), user_and_host())
     if output.json:
         output.document({"key": slot.slot_id})
     else:
@@ -343,7 +344,7 @@ def key_remove(
 
     from engine.backup.keys import remove_slot
 
-    remove_slot(repository.objects, key, repository.slot_id or "")
+    remove_slot(repository.objects, repository.facts.repository_id, key, repository.slot_id or "")
     if output.json:
         output.document({"key": key})
     else:

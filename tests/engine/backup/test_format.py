@@ -90,16 +90,20 @@ def test_keys(tmp_path: Path) -> None:
     with pytest.raises(WrongKey):
         open_repository(objects, lambda: None)
     name, _ = repository.put_piece(b"x" * 100)
-    slot = add_slot(objects, repository.main_key, b"another secret", "later", "test")
+    known = repository.facts.repository_id
+    slot = add_slot(objects, known, repository.main_key, b"another secret", "later", "test")
     other = open_repository(objects, lambda: b"another secret")
     assert other.slot_id == slot.slot_id
     with pytest.raises(Refused):
-        remove_slot(objects, slot.slot_id, other.slot_id or "")
-    remove_slot(objects, repository.slot_id or "", other.slot_id or "")
-    assert [one.slot_id for one in slots(objects)] == [slot.slot_id]
+        remove_slot(objects, known, slot.slot_id, other.slot_id or "")
+    remove_slot(objects, known, repository.slot_id or "", other.slot_id or "")
+    assert [one.slot_id for one in slots(objects, known)] == [slot.slot_id]
     with pytest.raises(WrongKey):
         open_repository(objects, lambda: repositories.SECRET)
     assert other.get_piece(name) == b"x" * 100
+    add_slot(objects, "0" * 16, b"m" * 32, repositories.SECRET, "earlier", "a killed init")
+    with pytest.raises(WrongKey):
+        open_repository(objects, lambda: repositories.SECRET)
 
 
 @pytest.mark.parametrize(
