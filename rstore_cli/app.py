@@ -58,6 +58,8 @@ COMMANDS = {
     "admin": "Administer a running cluster: topics, groups, offsets, brokers.",
     "copy": "Copy topics and consumer offsets from one running cluster to another.",
     "backup": "Back up stores into a repository: a directory or object storage.",
+    "seal": "Seal complete segments: hashes that show each byte that changes.",
+    "scrub": "Read the log again and compare it with its seals.",
     "heal": "Fill in damaged parts of the log from backups, other stores or brokers.",
     "restore": "Restore a store from a backup, whole or up to a moment.",
     "report": "Write a report of a store in one file, for a ticket.",

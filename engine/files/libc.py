@@ -34,6 +34,11 @@ _VOUCHING = (_EXT, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994)
 """f_type of ext4, xfs, btrfs, f2fs, tmpfs (statfs(2)). What FUSE and network file systems do is theirs."""
 
 
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30, "loongarch64": 30, "ppc64le": 273, "s390x": 282}
+"""Its number by machine. Source: ioprio_set(2), Linux's syscall tables."""
+_IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE, _IOPRIO_CLASS_SHIFT = 1, 3, 13
+
+
 def address_of(memory: mmap.mmap | memoryview) -> int:
     """The address of a writable map's first byte; valid for as long as the map is not closed."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -145,6 +150,17 @@ class Libc:
         """Give what is free back to the system, wherever it lies. Nothing where the library is not glibc."""
         with contextlib.suppress(AttributeError):
             self._library.malloc_trim(0)
+
+    def idle_io_priority(self) -> bool:
+        """Let the calling thread read and write only when nobody else does (ioprio_set(2), class idle); a hint.
+
+        False where the system can't, or its schedulers know no classes. Source: ioprio_set(2).
+        """
+        number = _IOPRIO_SET.get(platform.machine())
+        if number is None:
+            return False
+        words = (number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_CLASS_IDLE << _IOPRIO_CLASS_SHIFT)
+        return int(self._library.syscall(*map(ctypes.c_long, words))) == 0
 
     @staticmethod
     def _checked(result: int) -> None:

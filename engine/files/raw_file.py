@@ -11,6 +11,7 @@ Invariant: a read or write is complete, or ends at the end of the file (reads), 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -150,6 +151,17 @@ class RawFile:
         except OSError:
             # A hint only: without it everything counts as data.
             return end
+
+    def forget(self, start: int, end: int) -> None:
+        """Ask the system to keep bytes [start, end) in memory no longer: what is read next comes from the disk.
+
+        Pages that some process maps, and those that are not written yet, stay. A hint: where it can't be given, nothing
+        happens.
+        """
+        descriptor = self.descriptor
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         """Close it; a second time does nothing."""

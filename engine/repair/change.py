@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from engine.files.lock import StoreLock, holder_of
@@ -26,6 +27,7 @@ from engine.inspect.store.newer import refuse_change, refuse_open
 from engine.inspect.store.odd import in_places
 from engine.inspect.store.survey import demand_store, survey
 from engine.repair.reach import beneath, outside, told_of_links
+from engine.seals.directory import remove_seals_of
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -167,6 +169,13 @@ class Change(ABC, Generic[Plan]):
         del disk, plan
         return ()
 
+    def rewritten(self, disk: Disk, plan: Plan) -> Iterable[str]:
+        """Paths whose bytes or names it changes: segments of the log among them lose their seals before.
+
+        Not those that it makes what their seal says again.
+        """
+        return (path for path, _ in self.touched(disk, plan))
+
     @abstractmethod
     def apply(self, run: ChangeRun, plan: Plan) -> str | None:
         """Save what goes, carry the plan out, and finish. Killed at any point: it is run again.
@@ -244,6 +253,7 @@ def carry_out(
         if not run.caller.agrees(plan):
             return Outcome(plan, Ending.DECLINED, changes=True)
         run.caller.interruptible(change.if_interrupted(plan))
+        remove_seals_of(disk, config, partial(change.rewritten, disk, plan))
         salvage = change.apply(run, plan)
         run.caller.interruptible(change.done)
         return Outcome(plan, Ending.APPLIED, changes=True, salvage=salvage, next=change.following(plan))

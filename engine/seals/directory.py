@@ -14,6 +14,9 @@ from engine.seals.layout import SealDamaged
 from engine.seals.seal import Seal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from engine.config import StoreConfig
     from engine.files.disk import Disk
 
 
@@ -80,3 +83,35 @@ def remove_seal(disk: Disk, directory: str, offset: int) -> bool:
     disk.unlink(path, missing_ok=True)
     disk.sync_dir(directory)
     return True
+
+
+def remove_seals_of(disk: Disk, config: StoreConfig, changed: Callable[[], Iterable[str]]) -> list[int]:
+    """Remove the seals of segments that are about to be changed, in the store's own directory of seals.
+
+    Before the first byte changes: killed in between, a segment has no seal, and never one that a repair made wrong.
+
+    Args:
+        disk: how files are reached.
+        config: names the store.
+        changed: paths of files that are changed, of the log and others; only asked where there are seals.
+
+    Returns:
+        physical offsets of those that had a seal.
+
+    Raises:
+        StorageError: a seal can't be removed: nothing may be changed then.
+    """
+    directory = seals_directory(os.fspath(config.store_path_root_dir))
+    sealed = set(sealed_offsets(disk, directory))
+    if not sealed:
+        return []
+    logs = {os.path.abspath(path) for path in config.log_directories}
+    offsets = {
+        names.segment_offset(os.path.basename(path))
+        for path in map(os.path.abspath, changed())
+        if os.path.dirname(path) in logs
+    }
+    removed = sorted(offset for offset in offsets if offset is not None and offset in sealed)
+    for offset in removed:
+        remove_seal(disk, directory, offset)
+    return removed

@@ -20,7 +20,7 @@ from engine.log.scan import Scanner
 from engine.log.source import ClosedLog, last_begun
 from engine.log.tally import RecordCounter, tallied
 from engine.seals.layout import PIECE_SIZE
-from engine.seals.page_hash import PAGE_SIZE, page_hasher
+from engine.seals.page_hash import PAGE_SIZE, WORTH_KERNELS, page_hasher
 from engine.seals.seal import Seal, SealedDamage, hash_of, root_of
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def make_seal(
     *,
     max_message_size: int,
     by: str,
+    total: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Seal:
     """Read a complete segment, judge it, and make its seal. Writes nothing.
@@ -64,6 +65,7 @@ def make_seal(
         segment: no byte of it is written any more: the log has begun a later one.
         max_message_size: the store's limit, bytes.
         by: who seals, as user@host.
+        total: bytes of all segments that are sealed now: kernels are loaded where they pay.
         progress: told how many bytes were read; it may wait, to keep a pace.
 
     Raises:
@@ -75,8 +77,8 @@ def make_seal(
     try:
         if reader.size() != segment.size:
             raise StorageError(f"the file has {reader.size()} bytes instead of {segment.size}", path=segment.file)
-        source = _HashedSegment(reader, segment, progress)
-        part = _judged(source, segment, max_message_size)
+        source = _HashedSegment(reader, segment, total, progress)
+        part = _judged(source, segment, max_message_size, by_kernels=total >= WORTH_KERNELS or None)
         pieces, pages = source.hashes()
     finally:
         reader.close()
@@ -95,11 +97,11 @@ def make_seal(
 class _HashedSegment:
     """One segment as a source for the scanner (engine.log.source.LogSource), hashed as it is read. Thread-safe."""
 
-    def __init__(self, reader: RawFile, segment: Segment, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, reader: RawFile, segment: Segment, total: int, progress: Callable[[int], None] | None) -> None:
         self._reader = reader
         self._segment = segment
         self._progress = progress
-        self._hash_pages = page_hasher(segment.size)
+        self._hash_pages = page_hasher(max(total, segment.size))
         count = -(-segment.size // PIECE_SIZE)
         self._hashes: list[bytes | None] = [None] * count
         self._pages: Hashes = np.zeros(-(-segment.size // PAGE_SIZE), dtype=np.uint64)
@@ -187,8 +189,10 @@ class _HashedSegment:
         return data
 
 
-def _judged(source: _HashedSegment, segment: Segment, max_message_size: int) -> VerifiedPart:
-    scanner = Scanner(source, max_message_size=max_message_size)
+def _judged(
+    source: _HashedSegment, segment: Segment, max_message_size: int, *, by_kernels: bool | None
+) -> VerifiedPart:
+    scanner = Scanner(source, max_message_size=max_message_size, kernels=by_kernels)
     fast = scanner.by_kernels(segment.offset, segment.end)
     if fast is None:
         return check_events(segment, tallied(scanner.scan(segment.offset, segment.end, resume=True)))

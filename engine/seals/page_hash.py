@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     PageHasher: TypeAlias = Callable[[Bytes], Hashes]
 
 PAGE_SIZE = 4096
-_WORTH = 64 << 20
-"""Bytes from which on the kernel is worth its loading."""
+WORTH_KERNELS = 64 << 20
+"""Bytes from which on kernels are worth their loading."""
 _P1, _P2, _P3, _P4 = (
     np.uint64(prime) for prime in (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63)
 )
@@ -27,7 +27,7 @@ _WORD, _LANES = 64, 4
 
 def page_hasher(size: int) -> PageHasher:
     """What hashes pages fastest, where about `size` bytes are to be hashed. Thread-safe."""
-    if size < _WORTH:
+    if size < WORTH_KERNELS:
         return hash_pages
     try:
         from engine.log.kernels.page_hash import page_hashes

@@ -66,6 +66,8 @@ OF_THEIR_OWN = {
     "copy": "two clusters",
     "console": "runs until it is ended",
     "backup": "a repository",
+    "seal": "writes seals alone",
+    "scrub": "writes its state alone",
     "completion": "no store",
 }
 ELSEWHERE = {

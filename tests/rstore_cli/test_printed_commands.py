@@ -38,6 +38,7 @@ PLACES = {
 RUN_ON = {
     "backup",
     "heal",
+    "scrub",
     "restore",
     "console",
     "serve",

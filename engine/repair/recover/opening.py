@@ -14,7 +14,9 @@ from engine.inspect.next_step import needs_recovery
 from engine.repair.recover.apply import apply
 from engine.repair.recover.log_apply import take_blank_away
 from engine.repair.recover.not_dispatched import left_to_dispatch
+from engine.repair.recover.pieces import touched
 from engine.repair.recover.recover import plan_recover
+from engine.seals.directory import remove_seals_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +66,7 @@ def recover_for_open(
         opened = _left_to_dispatch(disk, planned, planned.refusal or needs_recovery(planned.files.config))
     else:
         try:
+            remove_seals_of(disk, planned.files.config, lambda: (path for path, _ in touched(disk, planned)))
             done = apply(disk, planned, command="start", clean=False)
             opened, saved = (done.state, planned.files.config), done.salvage
         except (DiskFull, NoSpaceToSave) as full:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,10 @@ from engine.repair.salvage.prune import PrunePlan, plan_prune, prune
 from engine.repair.salvage.undo import UndoPlan, plan_undo, undo
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine.errors import NextStep
+    from engine.files.disk import Disk
     from engine.inspect.store.survey import StoreFiles
 
 
@@ -29,6 +33,13 @@ class UndoChange(Change[UndoPlan]):
     def changes(self, plan: UndoPlan) -> bool:
         """See Change."""
         return True
+
+    def rewritten(self, disk: Disk, plan: UndoPlan) -> Iterable[str]:
+        """See Change."""
+        del disk
+        ways = ("path", "target", "via", "source")
+        named = {piece[way] for one in plan.repairs for piece in one.pieces for way in ways if piece.get(way)}
+        return (os.path.join(plan.root, path) for path in (*sorted(named), *plan.created))
 
     def apply(self, run: ChangeRun, plan: UndoPlan) -> str | None:
         """See Change. What is taken back is not saved: the repair can be made again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -234,3 +235,17 @@ def test_killed_at_each_change_a_seal_is_whole_or_absent(tmp_path: Path) -> None
             write_seal(Disk(), seals_directory(str(copy)), SMALL)
             assert read_seal_in(Disk(), seals_directory(str(copy)), 0) is not None
     raise AssertionError("never ended")
+
+
+def test_the_example_of_the_document() -> None:
+    text = (Path(__file__).parents[3] / "engine" / "seals" / "SEALS.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^    ((?:[0-9a-f]{2} ?)+)$", text.rpartition("### Example")[2], re.MULTILINE)
+    data = bytes.fromhex("".join(rows))
+    held = b"A" * PAGE_SIZE
+    root = root_of(0, PAGE_SIZE, [hash_of(held)])
+    made = Seal(0, PAGE_SIZE, 1, 2, 3, "me@here", (), root, hash_of(held), hash_pages(held))
+    assert made.encode() == data
+    read = Seal.decode(data, "here")
+    assert read.proves(0, held)
+    assert read.proves_pages(0, held)
+    assert f"The seal, {len(data)} bytes" in text
