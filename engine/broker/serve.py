@@ -36,6 +36,7 @@ from engine.broker.turns import Turns
 from engine.broker.watch import health, stats
 from engine.broker.watch.http import Operations
 from engine.broker.watch.live import Live
+from engine.broker.watch.scrubbing import Scrubbing
 from engine.config import BrokerRole, delay_levels
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
@@ -167,6 +168,7 @@ class Daemon:
         self._name_servers: NameServers | None = None
         self._role: Role | None = None
         self._operations: Operations | None = None
+        self._scrubbing: Scrubbing | None = None
         self._not_held = 0
         self._turns = Turns(loop, log)
         self.listening = Listening("", None)
@@ -211,6 +213,8 @@ class Daemon:
             if what is not None:
                 self._log.warning(what)
         self._health.ready = True
+        if self._scrubbing is not None:
+            self._scrubbing.start()
         return self
 
     async def _listen(self) -> None:
@@ -253,7 +257,11 @@ class Daemon:
             name_board = Switchboard(settings, handlers, self._name_client_lost, self._log, turns, "names", registry)
             names = await self._add(name_board, settings.name_service_port, ports.NAMES)
         self._health = health.Health(self._store, self._log, lambda: role.divergence, broker.unwritten.errors)
-        live = Live(broker.watched(self._boards))
+        self._scrubbing = Scrubbing(
+            self._store.config, settings.scrub_period_ms, sealing=settings.seals, rate=settings.scrub_rate,
+            log=self._log,
+        )  # fmt: skip
+        live = Live(broker.watched(self._boards, self._scrubbing))
         own = () if names is None else (f"{settings.broker_ip1}:{names}",)
         tables: list[KeptTable] = [broker.offsets, broker.schedule]
         operations = Operations(live, self._health, tables, self._log, own or tuple(access.name_servers))
@@ -335,6 +343,8 @@ class Daemon:
 
     async def _end_services(self) -> None:
         """Those that have threads or files of their own."""
+        if self._scrubbing is not None:
+            await self._loop.run_in_executor(None, self._scrubbing.stop)
         if self._role is not None:
             await self._role.stop()
         if self._operations is not None:

@@ -1,6 +1,6 @@
 """Scrub after scrub, each spread over its period, and new segments sealed in between: until somebody says stop.
 
-For the command without `--once`, and for the daemon, whose thread gives way to all others.
+For the command without `--once`, and for the daemon, beside which it runs in a process of its own (child.py).
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from engine.seals.scrub_result import Scrubbed, ScrubOptions, Wrong
     from engine.seals.sealing import Sealed
 
-SLICE_S = 60.0
+SLICE_S = 300.0
 """How long is scrubbed, or waited, before it is looked for segments to seal."""
+
+LEAST_WAIT_S = 0.1
 
 
 class Heard:
@@ -60,7 +62,7 @@ def keep_scrubbing(
         options: `period_ms` is how long a pass takes, and when the next one begins; `stop` and `until` are set here.
         stop: ends it.
         heard: is told.
-        sealing: seal complete segments that have no seal, every minute.
+        sealing: seal complete segments that have no seal, every few minutes.
         progress: as `scrub`.
     """
     next_ms = 0
@@ -75,11 +77,12 @@ def keep_scrubbing(
                 if result.finished:
                     next_ms = result.began_ms + (options.period_ms or 0)
                 heard.scrubbed(result)
-        except NotInstalled:
+        except NotInstalled:  # blake3, which nobody installs meanwhile
             raise
         except RStoreError as error:
             heard.failed(error)
-        stop.wait(max(0.0, until - time.monotonic()) if next_ms > disk.now_ms() else 0.1)
+        left_s = min(until - time.monotonic(), (next_ms - disk.now_ms()) / 1000)
+        stop.wait(max(LEAST_WAIT_S, left_s))
 
 
 def _seal(disk: Disk, config: StoreConfig, options: ScrubOptions, stop: threading.Event, heard: Heard) -> None:

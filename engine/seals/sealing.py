@@ -87,7 +87,7 @@ class SealOptions:
         rate: bytes a second that are read at most; None: as fast as it goes.
         renew: seal anew what was written after it was sealed, and what has a damaged seal.
         dry_run: say what would be sealed.
-        stop: set, it ends the run after the segment under way.
+        stop: set, it ends the run.
     """
 
     directory: str | None = None
@@ -177,6 +177,10 @@ def seal_store(disk: Disk, config: StoreConfig, options: SealOptions, progress: 
     return result
 
 
+class _Stopped(Exception):
+    """The run ends within a segment."""
+
+
 class _Sealing:
     def __init__(
         self, disk: Disk, files: StoreFiles, options: SealOptions, result: Sealed, progress: Tick | None
@@ -239,6 +243,8 @@ class _Sealing:
                 total=self._total,
                 progress=self._tick,
             )
+        except _Stopped:
+            return None
         except StorageError as error:
             if self._disk.exists(row.segment.path):  # else a broker has deleted it: retention begins at the front
                 with self._lock:
@@ -259,6 +265,8 @@ class _Sealing:
 
     def _tick(self, size: int) -> None:
         self._pace.wait(size)
+        if self._stop.is_set():
+            raise _Stopped
         with self._lock:
             self._result.read += size
             read = self._result.read

@@ -110,7 +110,7 @@ def _show(output: Output, config: StoreConfig, result: Scrubbed) -> None:
     if not result.kept:
         output.warn("how far the scrub is could not be noted beside the seals: the next one begins anew")
     if result.unsealed > 1:
-        output.note("note: segments without a seal are checked by their records alone: rstore seal seals them")
+        output.note("note: segments without a seal are checked by their records alone; run rstore seal to seal them")
     if not result.wrong:
         return
     output.text()

@@ -71,11 +71,11 @@ def seal(
     raise typer.Exit(FOUND if not result.clean or (dry_run and (result.made or result.removed)) else OK)
 
 
-def parse_rate(text: str | None) -> int | None:
+def parse_rate(text: str | None, option: str = "--rate") -> int | None:
     """Bytes a second, or None. Raises InvalidArgument."""
-    rate = None if text is None else parse_size(text, "--rate")
+    rate = None if text is None else parse_size(text, option)
     if rate == 0:
-        raise InvalidArgument("--rate must be more than 0")
+        raise InvalidArgument(f"{option} must be more than 0")
     return rate
 
 
@@ -142,6 +142,8 @@ def _show(output: Output, result: Sealed) -> None:
             )
     for row in result.open[:_SHOWN]:
         what = row.problem or "it was written after it was sealed"
-        output.warn(f"segment {row.offset} is not sealed again: {what}: rstore scrub --once compares, --renew seals it")
+        output.warn(
+            f"segment {row.offset} is not sealed again: {what}: rstore scrub --once shows what changed, --renew seals it"
+        )
     for offset, error in result.failed[:_SHOWN]:
         output.warn(f"segment {offset} could not be sealed: {error}")

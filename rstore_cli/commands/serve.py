@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from engine.errors import InvalidArgument
-from rstore_cli._common import Settings, settings_of
+from rstore_cli._common import Settings, parse_duration, settings_of
+from rstore_cli.commands.seal import parse_rate
 from rstore_cli.daemon_log import Format, Level, begin
 
 if TYPE_CHECKING:
@@ -143,6 +144,17 @@ def serve(
         int | None,
         typer.Option("--max-connections", min=1, metavar="N", help="Maximum open connections (default: 20000)."),
     ] = None,
+    scrub: Annotated[
+        str | None,
+        typer.Option(
+            "--scrub", metavar="DURATION", help="Read the log once in this time and compare it with its seals, like 7d."
+        ),
+    ] = None,
+    scrub_rate: Annotated[
+        str | None,
+        typer.Option("--scrub-rate", metavar="SIZE", help="Limit of bytes that --scrub reads a second, such as 50M."),
+    ] = None,
+    seal: Annotated[bool, typer.Option("--seal", help="Seal complete segments for --scrub: see rstore seal.")] = False,
     log_level: Annotated[Level, typer.Option("--log-level", help="Minimum log level.")] = Level.INFO,
     log_format: Annotated[
         Format | None,
@@ -162,6 +174,10 @@ def serve(
     settings = settings_of(context)
     if not console and (console_port is not None or console_write):
         raise InvalidArgument("--console-port and --console-write require --console", hint="add --console")
+
+    if scrub is None and (seal or scrub_rate is not None):
+        raise InvalidArgument("--seal and --scrub-rate require --scrub", hint="add --scrub 7d")
+    period_ms = None if scrub is None else parse_duration(scrub, "--scrub")
 
     from engine.broker.ha.settings import HaSettings
     from engine.broker.ha.slave_list import parse_slave_list
@@ -197,6 +213,9 @@ def serve(
         connections=max_connections,
         ha=HaSettings.of(config.other, tls=ha_tls, allow=slaves, listen=ha_listen).with_master(master),
         broker_id=broker_id,
+        scrub_period_ms=period_ms,
+        scrub_rate=parse_rate(scrub_rate, "--scrub-rate"),
+        seals=seal or None,
     )
     if slave and not broker.broker_id:
         broker = replace(broker, broker_id=1)

@@ -108,6 +108,9 @@ class BrokerSettings:
         groups_per_client, subscriptions_per_heartbeat: beyond, a heartbeat is refused.
         filters_per_group: SQL filters; beyond, a heartbeat is refused. consumer_filters: that are kept, of all groups.
         topics_per_registration: of a broker at our name server; beyond, the registration is refused.
+        scrub_period_ms: in which the log is read once and compared with its seals; None: it isn't.
+        scrub_rate: bytes a second that are read for it at most; None: as the period needs.
+        seals: whether complete segments are sealed for it.
     """
 
     broker_name: str = "broker-a"
@@ -163,6 +166,9 @@ class BrokerSettings:
     filters_per_group: int = 1000
     consumer_filters: int = 10_000
     topics_per_registration: int = 100_000
+    scrub_period_ms: int | None = None
+    scrub_rate: int | None = None
+    seals: bool = False
 
     @classmethod
     def of(cls, other: Mapping[str, str], **changes: Any) -> BrokerSettings:

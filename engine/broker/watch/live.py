@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from engine.broker.tables.offsets import ConsumerOffsets
     from engine.broker.tables.topics import TopicTable
     from engine.broker.turns import Turns
+    from engine.broker.watch.scrubbing import Scrubbing
     from engine.broker.watch.stats import Stats, StatsRate
     from engine.store import MessageStore
 
@@ -53,6 +54,7 @@ class Watched:
         boards: of all listeners.
         turns: of the loop.
         address: `ip:port` that clients get.
+        scrubbing: which may be off.
         started_ms: when the daemon has started, ms since 1970; `now_ms`: the clock.
     """
 
@@ -71,6 +73,7 @@ class Watched:
     address: str
     started_ms: int
     now_ms: Callable[[], int]
+    scrubbing: Scrubbing
 
 
 class Live:

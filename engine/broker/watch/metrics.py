@@ -107,6 +107,12 @@ def _states(live: Live) -> Samples:
             yield (status.value,), float(status is copied.status)
 
 
+def _scrub_age(live: Live) -> Samples:
+    oldest = live.watched.scrubbing.oldest_ms
+    if oldest:
+        yield (), max(0.0, (live.watched.now_ms() - oldest) / 1000)
+
+
 METRICS: tuple[Declared, ...] = (
     Declared("rstore_put_messages", "counter", ("topic",), "Messages put by clients.", _puts("messages"), many=True),
     Declared("rstore_put_bytes", "counter", ("topic",), "Bytes of the log that clients' messages take.", _puts("size"),
@@ -196,6 +202,15 @@ METRICS: tuple[Declared, ...] = (
     Declared("rstore_loop_held_seconds", "counter", ("handler",),
              "Time for which handlers of requests and timers held the loop, each time longer than 20 ms.",
              lambda live: [((name,), held.seconds) for name, held in live.watched.turns.held.items()]),
+    Declared("rstore_scrubbed_bytes", "counter", (), "Bytes of the log that the scrub has read (--scrub).",
+             _one(lambda live: live.watched.scrubbing.read)),
+    Declared("rstore_scrub_wrong_pages", "counter", (),
+             "Pages of 4 KiB that the scrub found not as they were sealed, or damaged, in each of its passes.",
+             _one(lambda live: live.watched.scrubbing.pages)),
+    Declared("rstore_sealed_segments", "counter", (), "Segments that were sealed (--seal).",
+             _one(lambda live: live.watched.scrubbing.sealed_segments)),
+    Declared("rstore_scrub_oldest_seconds", "gauge", (),
+             "Time since the segment was read by the scrub that was read longest ago.", _scrub_age),
     Declared("rstore_process_maps", "gauge", (), "Memory maps of the process.", _maps),
 )  # fmt: skip
 """Every metric of ours. A counter is exposed with `_total` after its name; process_… are prometheus_client's own."""
