@@ -143,7 +143,8 @@ def _show(output: Output, result: Sealed) -> None:
     for row in result.open[:_SHOWN]:
         what = row.problem or "it was written after it was sealed"
         output.warn(
-            f"segment {row.offset} is not sealed again: {what}: rstore scrub --once shows what changed, --renew seals it"
+            f"segment {row.offset} is not sealed again: {what}: rstore scrub --once shows what changed; --renew "
+            "seals it"
         )
     for offset, error in result.failed[:_SHOWN]:
         output.warn(f"segment {offset} could not be sealed: {error}")

@@ -23,6 +23,7 @@ from engine.backup.create.growing import MARK, GrowingSegment
 from engine.backup.create.judging import judge_segment
 from engine.backup.create.made import Created
 from engine.backup.create.pieces import PieceWriter, ReadPace
+from engine.backup.create.sealed import ComparedReads, StoredSeals
 from engine.backup.manifest import SegmentPieces, SegmentRef, Snapshot, StoredFile
 from engine.backup.repository import SNAPSHOTS
 from engine.errors import RStoreError, StorageError
@@ -86,6 +87,7 @@ class StoreCopier:
         self._notes: list[str] = []
         self._done = self._total = self._read = self._reused = self._segments_added = 0
         self._stored: list[StoredFile] = []
+        self._seals = StoredSeals()
         self._mark = b""
         self.last: SnapshotName | None = None
         self.end = 0
@@ -104,6 +106,7 @@ class StoreCopier:
             return self._take(lease)
         except BaseException:
             self._known, self._tail, self._closed, self._mark = known, tail, None, mark
+            self._seals = StoredSeals()
             raise
 
     def _take(self, lease: Lease) -> Created:
@@ -114,6 +117,7 @@ class StoreCopier:
         if self.last is not None and self._repository.objects.size(f"{SNAPSHOTS}/{self.last.name}") is None:
             # Somebody has forgotten it, so prune may have removed what is known here.
             self._known, self._tail, self._closed, self.last = {}, None, None, None
+            self._seals = StoredSeals()
         before = {} if self._options.full or self.last is not None else self._segments_before()
         begun = origin.segments
         self._total = sum(one.size for one in begun)
@@ -271,7 +275,11 @@ class StoreCopier:
         judged = judge_segment(self._disk, log, scanner, segment, live=False, jobs=self._options.jobs)
         held = self._origin.written(segment) if is_last else segment.size
         unreadable = writer.unreadable
-        pieces = writer.put(lambda at, length: log.read(segment.offset + at, length), held)
+        sealed = None if is_last else self._origin.seal(segment)
+        reads = ComparedReads(lambda at, length: log.read(segment.offset + at, length), sealed)
+        pieces = writer.put(reads, held)
+        if reads.changed:
+            self._notes.append(f"segment {segment.offset} is not as it was sealed: rstore scrub --once shows where")
         self._tick(segment.size - held, read=False)
         return SegmentPieces(
             segment.offset,
@@ -289,7 +297,9 @@ class StoreCopier:
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _file(self, writer: PieceWriter, path: str, read: Read, size: int) -> None:
-        self._stored.append(StoredFile(path, size, writer.put(read, size)))
+        self._stored.append(
+            self._seals.stored(path, read, size, lambda: StoredFile(path, size, writer.put(read, size)))
+        )
 
     def _tick(self, size: int, *, read: bool = True) -> None:
         self._done += size

@@ -1,4 +1,5 @@
-"""What of a store can't be made anew from its log: configuration, checkpoint, the ends of expired queues."""
+"""What of a store can't be made anew from its log: configuration, checkpoint, the ends of expired queues;
+and the seals of its segments."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ from engine.errors import StorageError
 from engine.files.written import written_end
 from engine.format import names
 from engine.format.queue_unit import UNIT_SIZE, decode
+from engine.seals.directory import seal_path, sealed_offsets, seals_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from engine.files.disk import Disk
     from engine.inspect.store.survey import QueueFiles, StoreFiles
+    from engine.log.source import Segment
 
 _AGAIN_MS = 100
 _TRIES = 20
@@ -72,6 +75,14 @@ def _below(disk: Disk, files: StoreFiles, directory: str, paths: list[str], skip
             paths.append(path)
         else:
             skipped.append(f"{path}: {entry.what}")
+
+
+def seals_of(disk: Disk, root: str, segments: Iterable[Segment]) -> list[str]:
+    """The seals of these segments: paths in the store."""
+    there = {one.offset for one in segments}
+    directory = seals_directory(root)
+    offsets = sealed_offsets(disk, directory)
+    return [os.path.relpath(seal_path(directory, at), root) for at in offsets if at in there]
 
 
 def ends_of_expired(disk: Disk, files: StoreFiles) -> list[str]:

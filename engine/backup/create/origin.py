@@ -7,7 +7,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from engine.backup.create.files import ends_of_expired, files_beside
+from engine.backup.create.files import ends_of_expired, files_beside, seals_of
+from engine.backup.create.sealed import seal_of
 from engine.config import STORE_SIZES, apache_key
 from engine.errors import NewerStore, StorageError
 from engine.files.listing import list_segments
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.seals.seal import Seal
 
     Read = Callable[[int, int], memoryview]
     TakeFile = Callable[[str, Read, int], None]
@@ -82,6 +84,10 @@ class StoreOrigin(Protocol):
 
     def is_same(self, segment: Segment, first: bytes) -> bool:
         """Whether a segment that was backed up, and begins with `first`, is the one that is there."""
+        ...
+
+    def seal(self, segment: Segment) -> Seal | None:
+        """The seal of a segment; None: it has none."""
         ...
 
     def grown(self, end: int, mark: bytes) -> bool:
@@ -183,6 +189,10 @@ class LocalOrigin:
         """As StoreOrigin: its file's time tells."""
         return True
 
+    def seal(self, segment: Segment) -> Seal | None:
+        """As StoreOrigin; none that can't be read: a scrub tells why."""
+        return seal_of(self._disk, self.root, segment.offset, segment.size)
+
     def grown(self, end: int, mark: bytes) -> bool:
         """As StoreOrigin."""
         if not self.segments:
@@ -197,7 +207,7 @@ class LocalOrigin:
         if self._expired is None:
             self._expired = ends_of_expired(self._disk, self._files)
         beside = files_beside(self._disk, self._files, self._expired)
-        for path in beside.paths:
+        for path in (*beside.paths, *seals_of(self._disk, self.root, self._log.segments)):
             absolute = os.path.join(self.root, path)
             try:
                 reader = self._disk.open_reader(absolute)

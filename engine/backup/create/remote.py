@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from engine.client.remote_broker import BrokerFacts, RemoteBroker
     from engine.files.disk import Disk
     from engine.files.raw_file import RawFile
+    from engine.seals.seal import Seal
 
 _PIECE = 1 << 20
 _OVERLAP = 64 << 10
@@ -111,6 +112,10 @@ class RemoteOrigin:
     def has(self, segment: Segment) -> bool:
         """As StoreOrigin."""
         return segment.offset >= self._remote.extent()[0]
+
+    def seal(self, segment: Segment) -> Seal | None:
+        """As StoreOrigin: a broker tells of none."""
+        return None
 
     def is_same(self, segment: Segment, first: bytes) -> bool:
         """As StoreOrigin."""

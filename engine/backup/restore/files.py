@@ -9,6 +9,7 @@ from engine.backup.manifest import PIECE_SIZE, StoredFile
 from engine.backup.restore.topics import of_topics, table_of_topics
 from engine.config import STORE_CONF, STORE_SIZES, apache_key
 from engine.format import names
+from engine.seals.directory import seal_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,8 @@ def write_files(
     for file in snapshot.files:
         if (file.path == names.CHECKPOINT and not is_whole) or file.path == STORE_CONF:
             continue
+        if file.path.startswith(names.SEALS + "/") and (topics or not _is_sealed(file.path, snapshot, end)):
+            continue
         if topics and not of_topics(file.path, topics):
             continue
         path = os.path.join(root, file.path)
@@ -44,6 +47,12 @@ def write_files(
     keys = sorted(snapshot.sizes.keys() & set(map(apache_key, STORE_SIZES)))
     lines = [f"{key}={snapshot.sizes[key]}" for key in keys]
     disk.write_file_atomically(os.path.join(root, STORE_CONF), ("\n".join(lines) + "\n").encode())
+
+
+def _is_sealed(path: str, snapshot: Snapshot, end: int) -> bool:
+    """Whether the segment of a seal is restored as it was backed up: whole."""
+    offset = seal_offset(os.path.basename(path))
+    return any(one.offset == offset and one.is_complete and one.offset + one.size <= end for one in snapshot.segments)
 
 
 def bytes_of(repository: Repository, file: StoredFile) -> Iterator[bytes]:

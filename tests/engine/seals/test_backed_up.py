@@ -1,0 +1,53 @@
+"""Seals and backups: they come back with whole segments, and a backup tells what has changed since it was sealed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.config import of_store
+from engine.files.disk import Disk
+from engine.inspect.store.survey import survey
+from engine.seals.directory import sealed_offsets
+from engine.seals.sealing import SealState, list_seals
+from tests.engine.backup import repositories
+from tests.engine.seals.stores_sealed import filled, scrubbed, seal, segments, write
+
+SIZE = 65536
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    root = filled(tmp_path / "store", 600)
+    seal(root)
+    return root
+
+
+def test_seals_come_back_with_whole_segments(store: Path, tmp_path: Path) -> None:
+    repository = repositories.new(tmp_path / "repository")
+    assert not repositories.back_up(repository, store).notes
+    repositories.bring_back(repository, tmp_path / "whole")
+    offsets = [int(path.name) for path in segments(store)[:-1]]
+    assert sealed_offsets(Disk(), str(tmp_path / "whole" / "seals")) == offsets
+    assert scrubbed(tmp_path / "whole", keep_state=False).sealed == len(offsets)
+    assert not scrubbed(tmp_path / "whole", keep_state=False).wrong
+    assert seal(tmp_path / "whole").refreshed == offsets
+    repositories.bring_back(repository, tmp_path / "cut", offset=2 * SIZE + 30_000)
+    assert sealed_offsets(Disk(), str(tmp_path / "cut" / "seals")) == [0, SIZE]
+    assert not scrubbed(tmp_path / "cut", keep_state=False).wrong
+    repositories.bring_back(repository, tmp_path / "between", offset=2 * SIZE)
+    seal(tmp_path / "between")
+    rows = list_seals(Disk(), survey(Disk(), of_store(tmp_path / "between")))
+    assert {row.state for row in rows} == {SealState.SEALED}
+
+
+@pytest.mark.leaves
+def test_a_full_backup_tells_what_is_not_as_it_was_sealed(store: Path, tmp_path: Path) -> None:
+    repository = repositories.new(tmp_path / "repository")
+    repositories.back_up(repository, store)
+    path = segments(store)[1]
+    write(path, path.read_bytes().index(b"KEYS") + 6, b"\x07")
+    assert not repositories.back_up(repository, store).notes, "it is not read again"
+    (note,) = repositories.back_up(repository, store, full=True).notes
+    assert note == f"segment {SIZE} is not as it was sealed: rstore scrub --once shows where"
