@@ -23,7 +23,7 @@ def give_way() -> bool:
     return Libc().idle_io_priority()
 
 
-class Pace:
+class BytePace:
     """At most so many bytes a second, whoever reads them; None: as fast as it goes. Thread-safe.
 
     `stop`: ends each wait when it is set.

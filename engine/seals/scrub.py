@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError, StorageError
-from engine.files.low_priority import Pace
+from engine.files.low_priority import BytePace
 from engine.inspect.check.verify import verify
 from engine.inspect.store.survey import survey
 from engine.log.source import Segment
@@ -96,7 +96,7 @@ class _Pass:
         self._keeps = options.keep_state and (options.directory is not None or not files.newer)
         self._state = read_state(disk, self._directory) if self._keeps else ScrubState()
         self._stop = options.stop or threading.Event()
-        self._pace = Pace(options.rate, self._stop)
+        self._pace = BytePace(options.rate, self._stop)
         self._result = Scrubbed()
         self._total = self._done = 0
         self._noted = 0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import FormatError, RStoreError, StorageError
 from engine.files.lock import StoreLock
-from engine.files.low_priority import Pace
+from engine.files.low_priority import BytePace
 from engine.inspect.store.newer import refuse_change
 from engine.inspect.store.survey import survey
 from engine.seals.directory import read_seal_in, remove_seal, sealed_offsets, seals_directory, write_seal
@@ -191,7 +191,7 @@ class _Sealing:
         self._result = result
         self._progress = progress
         self._stop = options.stop or threading.Event()
-        self._pace = Pace(options.rate, self._stop)
+        self._pace = BytePace(options.rate, self._stop)
         self._lock = threading.Lock()
         self._total = 0
         self._by = user_and_host()

@@ -108,9 +108,9 @@ def _states(live: Live) -> Samples:
 
 
 def _scrub_age(live: Live) -> Samples:
-    oldest = live.watched.scrubbing.oldest_ms
-    if oldest:
-        yield (), max(0.0, (live.watched.now_ms() - oldest) / 1000)
+    watched = live.watched
+    since = watched.scrubbing.oldest_ms or watched.started_ms
+    yield (), max(0.0, (watched.now_ms() - since) / 1000) if watched.scrubbing.is_on else 0.0
 
 
 METRICS: tuple[Declared, ...] = (
@@ -210,7 +210,7 @@ METRICS: tuple[Declared, ...] = (
     Declared("rstore_sealed_segments", "counter", (), "Segments that were sealed (--seal).",
              _one(lambda live: live.watched.scrubbing.sealed_segments)),
     Declared("rstore_scrub_oldest_seconds", "gauge", (),
-             "Time since the segment was read by the scrub that was read longest ago.", _scrub_age),
+             "Time since the scrub read the segment that it read longest ago; 0 without --scrub.", _scrub_age),
     Declared("rstore_process_maps", "gauge", (), "Memory maps of the process.", _maps),
 )  # fmt: skip
 """Every metric of ours. A counter is exposed with `_total` after its name; process_… are prometheus_client's own."""
