@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _SHOWN = 50
 _WEEK = "7d"
+_LOST = ("unreadable", "missing", "no file")
 _WHAT = {
     "changed": "changed since it was sealed",
     "unreadable": "the disk can't read it",
@@ -121,10 +122,14 @@ def _show(output: Output, config: StoreConfig, result: Scrubbed) -> None:
     output.table(("segment", "offset", "bytes", "record", "field", "what"), rows, numbers=(0, 1, 2))
     if len(result.wrong) > _SHOWN:
         output.text(f"… and {len(result.wrong) - _SHOWN} more (--json lists all)")
-    from engine.inspect.next_step import read
+    from engine.inspect.next_step import command_line, read
 
     output.text()
-    output.text(f"Next: {read(config)}")
+    if any(one.explained.reason or one.kind in _LOST for one in result.wrong):
+        heals = command_line(config, "heal", "--from", "SOURCE")
+        output.text(f"Next: {heals} (takes what is damaged from a backup, another store or a running broker)")
+    else:  # the records are readable: nothing but their seals tells that they are others
+        output.text(f"Next: {read(config)}")
 
 
 def _show_sums(output: Output, result: Scrubbed) -> None:
