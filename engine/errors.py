@@ -20,6 +20,7 @@
     │   ├── NotARepository           not-a-repository 4     the location holds no backup repository
     │   ├── WrongFileSize            file-size        4     a store file of another length than the setting
     │   └── FormatError              format           4     bytes that their place does not allow
+    ├── NotReached                   not-reached      5     a repository does not answer, or can't be read now
     └── StorageError                 io               5     the system refused (permission, I/O error …)
         ├── PeerLost                 peer             5     a broker or name server is not there, or does not answer
         ├── RefusedByBroker          broker           5     a broker or name server refused what it was asked
@@ -235,6 +236,15 @@ class FormatError(CannotRepair):
     """Bytes that are not what their place in the store says they are."""
 
     code = "format"
+
+
+class NotReached(RStoreError):
+    """A backup repository does not answer, or can't be read now: nobody knows whether what lies there is damaged.
+
+    No StorageError: whoever reads a log takes that for damage of what is read, and goes on after it.
+    """
+
+    code = "not-reached"
 
 
 class StorageError(RStoreError):

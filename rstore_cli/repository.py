@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from engine.errors import InvalidArgument, StorageError, from_os_error
+from engine.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from engine.backup.repository import Repository
     from engine.config import StoreConfig
     from engine.read_store import ReadStore
-
-KEY_VARIABLE = "RSTORE_REPO_KEY"
-"""The environment variable that may hold the key."""
-_KEY_TIME_S = 60
-_LARGEST_KEY = 65536
 
 Repo = Annotated[
     str | None,
@@ -70,18 +62,9 @@ def secret_of(key_file: Path | None, key_command: str | None) -> bytes | None:
     Raises:
         InvalidArgument: both are given, or it is too short. StorageError: it can't be read.
     """
-    from engine.backup.keys import demand_secret
+    from engine.backup.secret import KeySource
 
-    if key_file is not None and key_command is not None:
-        raise InvalidArgument("--key-file excludes --key-command")
-    if key_file is not None:
-        from engine.files.disk import Disk
-
-        return demand_secret(Disk().read_file(str(key_file), _LARGEST_KEY))
-    if key_command is not None:
-        return demand_secret(_printed(key_command))
-    from_environment = os.environ.get(KEY_VARIABLE)
-    return None if from_environment is None else demand_secret(from_environment.encode())
+    return KeySource(None if key_file is None else str(key_file), key_command).secret()
 
 
 def open_repo(repo: str | None, key_file: Path | None, key_command: str | None) -> Repository:
@@ -135,22 +118,3 @@ class ArchiveOptions:
 
         repository = open_repo(self.location, self.key_file, self.key_command)
         return ArchivedStore(config, archive_of(Disk(), config, repository, self.name))
-
-
-def _printed(command: str) -> bytes:
-    """What a program prints; no shell has a say in it."""
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise InvalidArgument(f"--key-command: {error}") from None
-    if not words:
-        raise InvalidArgument("--key-command is empty")
-    try:
-        done = subprocess.run(words, stdout=subprocess.PIPE, timeout=_KEY_TIME_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise StorageError(f"the program of --key-command ran longer than {_KEY_TIME_S} s", path=words[0]) from None
-    except OSError as error:
-        raise from_os_error(error, "running the program of --key-command", words[0]) from None
-    if done.returncode:
-        raise StorageError(f"the program of --key-command ended with exit code {done.returncode}", path=words[0])
-    return done.stdout
