@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from engine.errors import InvalidArgument
+from engine.errors import InvalidArgument, NotAStore
 from engine.format.quantities import moment
 from rstore_cli._common import FOUND, OK, Settings, parse_size
 from rstore_cli.render import printable, short, size
 
 if TYPE_CHECKING:
+    from engine.pipeline.repositories import RepositoryChoice
     from engine.pipeline.result import JobResult, Table
     from engine.pipeline.spark import SparkSession
     from engine.pipeline.stores import StoreRef
@@ -26,8 +27,28 @@ Stores = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[STORE]...",
-        help="Directories or globs of stores, as NAME=PATH to rename one (default: --store).",
+        help="Directories or globs of stores, or repositories, as NAME=PATH to rename one (default: --store).",
     ),
+]
+Repos = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--repo",
+        metavar="LOCATION",
+        help="A backup repository, or a glob: each store's latest snapshot, or LOCATION@ID (repeatable).",
+    ),
+]
+StoreNames = Annotated[
+    list[str] | None,
+    typer.Option("--name", metavar="NAME", help="Of repositories, only the stores of this name (repeatable)."),
+]
+RepoKeyFile = Annotated[
+    Path | None,
+    typer.Option("--key-file", metavar="FILE", help="File with the key of the repositories, on all executors."),
+]
+RepoKeyCommand = Annotated[
+    str | None,
+    typer.Option("--key-command", metavar="COMMAND", help="Program that prints that key, on all executors."),
 ]
 UseSpark = Annotated[bool, typer.Option("--spark", help="Run on Spark, with --master, --conf and --split-bytes.")]
 Master = Annotated[
@@ -127,6 +148,34 @@ class SparkOptions:
         return default if self.split_bytes is None else self.split_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class RepositoryWords:
+    """What a command line says of repositories: --repo, --name, --key-file, --key-command."""
+
+    repos: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    key_file: Path | None = None
+    key_command: str | None = None
+
+    @classmethod
+    def of(
+        cls, repos: list[str] | None, names: list[str] | None, key_file: Path | None, key_command: str | None
+    ) -> RepositoryWords:
+        """From the options."""
+        return cls(tuple(repos or ()), tuple(names or ()), key_file, key_command)
+
+    @property
+    def choice(self) -> RepositoryChoice:
+        """Which snapshots are meant, and what opens them."""
+        from engine.backup.secret import KeySource
+        from engine.pipeline.repositories import RepositoryChoice
+
+        if self.key_file is not None and self.key_command is not None:
+            raise InvalidArgument("--key-file excludes --key-command")
+        file = None if self.key_file is None else str(self.key_file.absolute())
+        return RepositoryChoice(None, self.names, KeySource(file, self.key_command))
+
+
 def column_names(text: str | None) -> tuple[str, ...]:
     """The names of --columns; whether there are such columns, the job says."""
     return tuple(name for word in (text or "").split(",") if (name := word.strip()))
@@ -147,13 +196,31 @@ def damage_word(text: str, *known: str) -> str:
     return text
 
 
-def the_stores(settings: Settings, places: Sequence[str] | None) -> tuple[StoreRef, ...]:
-    """The stores that are named, or that of --store. Raises as `find_stores`."""
+def the_stores(
+    settings: Settings, places: Sequence[str] | None, repositories: RepositoryWords | None = None
+) -> tuple[StoreRef, ...]:
+    """The stores that are named, or that of --store. Raises as `find_stores`.
+
+    Args:
+        settings: of this run.
+        places: STORE.
+        repositories: where a job reads them, too.
+    """
+    from engine.pipeline.repositories import is_repository
     from engine.pipeline.stores import find_stores
 
-    if places:
-        return find_stores(places, config=settings.config, follow_links=settings.follow_links)
+    words = repositories or RepositoryWords()
+    if places or words.repos:
+        return find_stores(
+            places or (),
+            config=settings.config,
+            follow_links=settings.follow_links,
+            repositories=words.repos,
+            choice=words.choice,
+        )
     root = settings.load().store_path_root_dir
+    if is_repository(str(root)):
+        raise NotAStore("a backup repository, no store", path=root, hint="give it as STORE, or with --repo")
     named = f"{root.resolve().name}={root}"
     return find_stores([named], config=settings.config, follow_links=settings.follow_links)
 

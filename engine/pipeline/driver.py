@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from engine.pipeline import prune
@@ -21,8 +22,8 @@ _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 _OURS = "_tells_errors_of_rstore"
 
 
-def prepare(name: str) -> None:
-    """Make the active session ready for the data source `name`."""
+def prepare(names: Sequence[str]) -> None:
+    """Make the active session ready for the data source that has these names."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -32,7 +33,7 @@ def prepare(name: str) -> None:
         return
     _same_python(context)
     _own_errors()
-    prune.install(session, name)
+    prune.install(session, names)
 
 
 def is_local(master: str) -> bool:

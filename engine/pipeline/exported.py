@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 HIDDEN = "_rstore"
 _MANIFEST, _PENDING, _STAGING = "export.json", "pending.json", "staging"
 _VERSION = 1
+_BY_HOUR_VERSION = 2
+"""What a table by hour says: who knows only days would put them beside its hours."""
 _WITNESS = 4096
 """Bytes of a log before a range's end, by which its store is recognised again."""
 
@@ -69,12 +71,14 @@ class ExportedRange:
 class ExportedStore:
     """What the table has of one store. `witness`: place, length and CRC of bytes of its log, [] for none.
 
-    `settings`: those of its StoreConfig that a store made of the table gets.
+    `settings`: those of its StoreConfig that a store made of the table gets. `snapshots`: what came from backups: a
+    snapshot's ID, and the physical offsets [start, end) that were exported of it.
     """
 
     log_ranges: list[ExportedRange] = field(default_factory=list)
     witness: list[int] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
+    snapshots: list[tuple[str, int, int]] = field(default_factory=list)
 
     def next_of(self, choice: Choice) -> int | None:
         """Physical offset up to which everything of a choice is in the table; None: nothing is."""
@@ -88,16 +92,20 @@ class ExportedStore:
 
 @dataclass(slots=True)
 class Manifest:
-    """The whole file. `columns`: names of the table's columns; `decompressed`: whether bodies are."""
+    """The whole file. `columns`: names of the table's columns; `decompressed`: whether bodies are; `by`: `day` or
+    `hour`, how finely it is partitioned by time.
+    """
 
     columns: tuple[str, ...] = ()
     decompressed: bool = False
     stores: dict[str, ExportedStore] = field(default_factory=dict)
+    by: str = "day"
 
     def to_json(self) -> dict[str, Any]:
         """What is written."""
         return {
-            "version": _VERSION,
+            "version": _VERSION if self.by == "day" else _BY_HOUR_VERSION,
+            "by": self.by,
             "columns": list(self.columns),
             "decompressed": self.decompressed,
             "stores": {
@@ -108,6 +116,7 @@ class Manifest:
                     ],
                     "witness": known.witness,
                     "settings": known.settings,
+                    "snapshots": [list(one) for one in known.snapshots],
                 }
                 for name, known in self.stores.items()
             },
@@ -117,7 +126,7 @@ class Manifest:
     def of_json(cls, value: Any, path: str) -> Manifest:
         """Raises FormatError: it is none."""
         try:
-            if value["version"] != _VERSION:
+            if value["version"] not in (_VERSION, _BY_HOUR_VERSION):
                 raise FormatError(
                     f"the table was written by another version of rstore (format {value['version']})", path=path
                 )
@@ -129,10 +138,11 @@ class Manifest:
                     ],
                     list(known["witness"]),
                     dict(known["settings"]),
+                    [(str(name), int(start), int(end)) for name, start, end in known.get("snapshots", ())],
                 )
                 for name, known in value["stores"].items()
             }
-            return cls(tuple(value["columns"]), bool(value["decompressed"]), stores)
+            return cls(tuple(value["columns"]), bool(value["decompressed"]), stores, str(value.get("by", "day")))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise FormatError("invalid export.json", path=path) from None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from engine.backup.secret import KeySource
 from engine.errors import InvalidArgument
 from engine.pipeline.known import known_names
 from engine.pipeline.options import FAIL, MARK, SKIP
@@ -133,6 +134,7 @@ def read(
         "endTime": end_time,
         "startOffset": start_offset,
         "splitBytes": split_bytes or spark.conf.get(SPLIT_BYTES, None),
+        **_key_options(stores),
         "config": next((store.config_file for store in stores), None),  # one for all of them: find_stores
     }
     reader = spark.read.format(NAME)
@@ -152,8 +154,17 @@ def read(
 
 def _place(store: StoreRef) -> str:
     """As `find_stores` gives the store this very name."""
+    if store.snapshot is not None:
+        place = store.snapshot.place
+        return place if store.name == store.snapshot.store else f"{store.name}={place}"
     path = os.path.abspath(store.root)
     return path if store.name == os.path.basename(os.path.realpath(path)) else f"{store.name}={path}"
+
+
+def _key_options(stores: Sequence[StoreRef]) -> dict[str, str | None]:
+    """Where keys of repositories come from: the same for all stores of a job."""
+    source = next((store.snapshot.key for store in stores if store.snapshot is not None), KeySource())
+    return {"keyFile": source.file, "keyCommand": source.command}
 
 
 def watched(frame: DataFrame) -> tuple[DataFrame, Watch]:

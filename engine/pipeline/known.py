@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.files.disk import Disk
 from engine.inspect.store.known_names import KnownNames
+from engine.pipeline.repositories import disk_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 def known_names(stores: Sequence[StoreRef]) -> KnownNames:
     """What any of the stores knows. Raises NotAStore, CannotRepair, StorageError."""
-    disk = Disk()
-    return KnownNames.together(KnownNames.of_store(disk, store.config) for store in stores)
+    return KnownNames.together(KnownNames.of_store(disk_of(store), store.config) for store in stores)
 
 
 def demand_known(stores: Sequence[StoreRef], topics: Iterable[str] = (), groups: Iterable[str] = ()) -> None:

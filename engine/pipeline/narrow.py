@@ -99,6 +99,8 @@ def find_units(store: StoreRef, topics: frozenset[str], start: int, end: int) ->
     Returns:
         None when the queues can't be trusted, or reading the log isn't more.
     """
+    if store.snapshot is not None:  # it has no queues
+        return None
     try:
         disk = Disk(mapped=False)  # a broker may cut a file that it shares
         with ReadStore(store.config, disk) as reader:

@@ -2,7 +2,7 @@
 
 | option | says |
 |---|---|
-| `path` | stores: directories or globs, with commas between them, each also as `NAME=PATH`; or several to `load()` |
+| `path` | stores and repositories: directories, globs or s3://…, commas between them, each also as `NAME=PATH` |
 | `columns` | names with commas between them, in that order (default: all; see engine.pipeline.schema) |
 | `includeBody` | `false`: all columns but `body` (default: true) |
 | `topic` | records of one topic, or of several with commas between them; one that no store knows is an error |
@@ -18,6 +18,9 @@
 | `startingOffsets`, `endingOffsets` | `earliest`, `latest`, or JSON by store, `{"NAME": 1234}`: physical offsets |
 | `maxBytesPerTrigger`, `maxRecordsPerTrigger` | streaming: how much a micro-batch takes of all stores, about |
 | `failOnDataLoss` | streaming: `false` continues where the log begins when what comes next is gone (default: true) |
+| `snapshot` | of repositories: the beginning of an ID (default: the latest of each store); a path may end with `@ID` |
+| `storeName` | of repositories: only stores of this name; several with commas between them |
+| `keyFile`, `keyCommand` | file with a repository's key, or program that prints it, on driver and executors alike |
 """
 
 from __future__ import annotations
@@ -27,9 +30,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.backup.secret import KeySource
 from engine.errors import InvalidArgument
 from engine.format.quantities import parse_duration, parse_size, parse_time
 from engine.pipeline.filters import Range, Wanted
+from engine.pipeline.repositories import RepositoryChoice
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.splits import SPLIT_BYTES
 
@@ -41,7 +46,8 @@ EARLIEST, LATEST = "earliest", "latest"
 NAMES = (
     "path", "columns", "includeBody", "topic", "consumable", "startOffset", "endOffset", "startTime", "endTime",
     "splitBytes", "onDamage", "decompress", "config", "clockSlack", "pushFilters", "startingOffsets",
-    "endingOffsets", "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss",
+    "endingOffsets", "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss", "snapshot", "storeName",
+    "keyFile", "keyCommand",
 )  # fmt: skip
 _SPARKS_OWN = frozenset({"paths"})
 HOUR_MS = 3_600_000
@@ -57,6 +63,7 @@ class SourceOptions:
         ending_offsets: LATEST, or an offset by store, which is not read any more; for batches. A store that isn't named
             is read to its end.
         max_bytes, max_records: of a micro-batch, None for all that there is.
+        repositories: which snapshots of repositories are read, and what opens them.
     """
 
     places: tuple[str, ...] = ()
@@ -73,6 +80,7 @@ class SourceOptions:
     max_bytes: int | None = None
     max_records: int | None = None
     fail_on_data_loss: bool = True
+    repositories: RepositoryChoice = field(default_factory=RepositoryChoice)
 
     def of_store(self, wanted: Wanted, name: str) -> Wanted:
         """What is wanted of a store, in a batch: between its `startingOffsets` and `endingOffsets`."""
@@ -139,6 +147,9 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         max_bytes=size("maxBytesPerTrigger", 1),
         max_records=size("maxRecordsPerTrigger", 1),
         fail_on_data_loss=flag("failOnDataLoss", True),
+        repositories=RepositoryChoice(
+            text("snapshot"), tuple(_words(text("storeName"))), KeySource(text("keyFile"), text("keyCommand"))
+        ),
     )
 
 

@@ -11,6 +11,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.backup.snapshot_disk import SnapshotDisk
 from engine.errors import FormatError
 from engine.log.boundary import Boundaries
 from engine.log.scan import MISSING_SEGMENT, Gap, RecordBatch, Scanner
@@ -18,6 +19,7 @@ from engine.log.source import ClosedLog
 from engine.pipeline.filters import ALL, Range
 from engine.pipeline.narrow import FoundUnits, find_units
 from engine.pipeline.options import FAIL, MARK
+from engine.pipeline.repositories import in_time
 from engine.pipeline.splits import log_end, plan_splits
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def plan(store: StoreRef, options: SourceOptions, wanted: Wanted, disk: Disk) ->
     if start >= end:
         return []
     with ClosedLog(disk, store.segments) as log:
-        kept = _in_time(store, log, wanted.store_timestamp, options.clock_slack)
+        kept = _in_time(store, log, wanted.store_timestamp, options.clock_slack, disk)
         tasks: list[StoreShare] = []
         placed = None
         if wanted.consumable and wanted.topics is not None and options.on_damage != MARK:
@@ -138,11 +140,13 @@ def gaps(store: StoreRef, start: int, end: int) -> list[Gap]:
     return [gap for gap in missing if gap.offset < end and gap.offset + gap.length > start]
 
 
-def _in_time(store: StoreRef, log: ClosedLog, times: Range, slack: int) -> set[Segment]:
+def _in_time(store: StoreRef, log: ClosedLog, times: Range, slack: int, disk: Disk) -> set[Segment]:
     """The files in which records of that time can be."""
     everything = set(store.segments)
     if times == ALL or len(store.segments) < 2:
         return everything
+    if isinstance(disk, SnapshotDisk):
+        return in_time(disk, store.segments, times, slack)
     firsts = [_first_time(store, log, segment) for segment in store.segments]
     known = [time for time in firsts if time is not None]
     if known != sorted(known):

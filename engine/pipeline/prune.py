@@ -17,6 +17,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
 _CLASS = "rstore.StoreColumns"
@@ -46,7 +48,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 public class StoreColumns extends org.apache.spark.sql.catalyst.rules.Rule {
-    static final String NAME = "@NAME@";
+    static final java.util.List NAMES = java.util.Arrays.asList("@NAMES@".split(","));
     static final String CHEAPEST = "@CHEAPEST@";
 
     public TreeNode apply(TreeNode plan) {
@@ -113,7 +115,7 @@ public class StoreColumns extends org.apache.spark.sql.catalyst.rules.Rule {
         DataSourceV2ScanRelation scanned = (DataSourceV2ScanRelation) below;
         DataSourceV2Relation relation = scanned.relation();
         CaseInsensitiveStringMap options = relation.options();
-        if (!NAME.equals(relation.table().name())
+        if (!NAMES.contains(relation.table().name())
                 || options.containsKey("columns")
                 || "true".equalsIgnoreCase(options.get("pushFilters"))) {
             return null;
@@ -145,7 +147,7 @@ public class StoreColumns extends org.apache.spark.sql.catalyst.rules.Rule {
         changed.put("columns", names.toString());
         CaseInsensitiveStringMap narrow = new CaseInsensitiveStringMap(changed);
         PythonDataSourceV2 source = new PythonDataSourceV2();
-        source.setShortName(NAME);
+        source.setShortName(relation.table().name());
         StructType schema = source.inferSchema(narrow);
         if (!String.join(",", schema.fieldNames()).equals(names.toString())) {
             return null;
@@ -186,12 +188,12 @@ public class StoreColumns extends org.apache.spark.sql.catalyst.rules.Rule {
 """
 
 
-def install(spark: SparkSession, name: str) -> bool:
+def install(spark: SparkSession, names: Sequence[str]) -> bool:
     """Put the rule into a session, once; another Spark's session stays as it is, with a warning. Whether it is there.
 
     Args:
         spark: the session.
-        name: of the data source.
+        names: of the data source.
     """
     try:
         jvm: Any = spark._jvm
@@ -202,7 +204,9 @@ def install(spark: SparkSession, name: str) -> bool:
                 return True
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-        compiler.cook(_SOURCE.replace("@NAME@", name).replace("@CHEAPEST@", _CHEAPEST).replace("@OFF@", _OFF))
+        compiler.cook(
+            _SOURCE.replace("@NAMES@", ",".join(names)).replace("@CHEAPEST@", _CHEAPEST).replace("@OFF@", _OFF)
+        )
         rule = compiler.getClassLoader().loadClass(_CLASS).newInstance()
         getattr(experimental, "extraOptimizations_$eq")(rules.appended(rule))
     except Exception as error:  # noqa: BLE001 - a Spark that is otherwise fails in ways nobody knows

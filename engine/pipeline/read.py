@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError
-from engine.files.disk import Disk
 from engine.format.names import segment_name
 from engine.format.quantities import counted
 from engine.log.scan import Damage, RecordBatch
@@ -20,6 +19,7 @@ from engine.pipeline.failures import carried
 from engine.pipeline.filters import Wanted
 from engine.pipeline.narrow import narrow_events
 from engine.pipeline.options import FAIL, MARK, SKIP
+from engine.pipeline.repositories import disk_of
 from engine.pipeline.rows import Rows
 from engine.pipeline.schema import COLUMNS
 from engine.pipeline.splits import events, open_log
@@ -70,7 +70,7 @@ def read_split(split: Split, options: ReadOptions, units: FoundUnits | None = No
     """
     rows = Rows(split, options.columns, decompress=options.decompress)
     skipped: list[Damage] = []
-    with open_log(split, Disk()) as log:
+    with open_log(split, disk_of(split.store)) as log:
         split_events = events(split, log, check_crc=False) if units is None else narrow_events(split, units, log)
         for event in split_events:
             if isinstance(event, RecordBatch):

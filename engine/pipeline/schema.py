@@ -43,6 +43,39 @@ time. `physical_offset` is the place, `stored_physical_offset` what the record s
 message id made of that (MessageDecoder#createMessageId). `damage` is null for a record, and says what is wrong with the
 `size` bytes of a row that is none."""
 
+FIELD_IDS: dict[str, int] = {
+    "store": 1,
+    "file": 2,
+    "physical_offset": 3,
+    "msg_id": 4,
+    "size": 5,
+    "topic": 6,
+    "queue_id": 7,
+    "queue_offset": 8,
+    "tags": 9,
+    "keys": 10,
+    "properties": 11,
+    "body": 12,
+    "body_length": 13,
+    "body_crc": 14,
+    "crc_ok": 15,
+    "flag": 16,
+    "sys_flag": 17,
+    "born_timestamp": 18,
+    "born_time": 19,
+    "born_host": 20,
+    "store_timestamp": 21,
+    "store_time": 22,
+    "store_host": 23,
+    "reconsume_times": 24,
+    "prepared_transaction_offset": 25,
+    "stored_physical_offset": 26,
+    "damage": 27,
+    "full_topic": 28,
+}
+"""The number of each column of an exported table, in its Parquet files as in Iceberg's: it never changes, and a column
+that goes leaves its number to no other."""
+
 
 def spark_schema(names: tuple[str, ...]) -> str:
     """The schema of some columns, in that order, as DDL."""

@@ -17,6 +17,7 @@ one query for every other query of the same `load()`, also where one query reads
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -32,6 +33,7 @@ from engine.pipeline.options import LATEST, MARK, demand_stores
 from engine.pipeline.partition import SplitPartition
 from engine.pipeline.planning import plan
 from engine.pipeline.read import ReadOptions, read_share
+from engine.pipeline.repositories import disk_of
 from engine.pipeline.schema import spark_schema
 from engine.pipeline.stores import find_stores
 from engine.pipeline.stream import StoreStreamReader
@@ -45,8 +47,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from engine.pipeline.options import SourceOptions
+    from engine.pipeline.planning import StoreShare
+    from engine.pipeline.stores import StoreRef
 
 NAME = "rocketmq-store"
+SHORT_NAME = "rstore"
+"""The same data source's other name."""
+_PLANNERS = 4
+"""Snapshots whose ends are looked for side by side."""
 _OF_DAMAGE = "store,file,physical_offset,size,damage"
 
 
@@ -56,7 +64,7 @@ class RocketMQStoreSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """What it is read by. Registering asks for it first: the session is made ready then (driver.py)."""
-        prepare(NAME)
+        prepare((NAME, SHORT_NAME))
         return NAME
 
     @carried()
@@ -76,6 +84,16 @@ class RocketMQStoreSource(DataSource):
         """The stream reader. Raises InvalidArgument."""
         del schema
         return StoreStreamReader(source_options.parse(self.options))
+
+
+class RStoreSource(RocketMQStoreSource):
+    """The same, as `spark.read.format("rstore")`: stores and backup repositories alike."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As RocketMQStoreSource."""
+        prepare((NAME, SHORT_NAME))
+        return SHORT_NAME
 
 
 class StoreReader(DataSourceReader):
@@ -104,16 +122,19 @@ class StoreReader(DataSourceReader):
             raise InvalidArgument(
                 "startingOffsets = latest is invalid for a batch: a batch ends there", hint="use it for streams only"
             )
-        stores = find_stores(options.places, config=options.config, disk=disk)
+        stores = find_stores(options.places, config=options.config, disk=disk, choice=options.repositories)
         demand_known(stores, options.wanted.topics or ())
         names = [store.name for store in stores]
         demand_stores("startingOffsets", options.starting_offsets, names)
         demand_stores("endingOffsets", options.ending_offsets, names)
-        return [
-            SplitPartition(share)
-            for store in stores
-            for share in plan(store, options, options.of_store(self._wanted, store.name), disk)
-        ]
+
+        def planned(store: StoreRef) -> list[StoreShare]:
+            return plan(store, options, options.of_store(self._wanted, store.name), disk_of(store, disk))
+
+        if all(store.snapshot is None for store in stores):
+            return [SplitPartition(share) for store in stores for share in planned(store)]
+        with ThreadPoolExecutor(_PLANNERS, "rstore-plan") as pool:  # each waits for a few pieces
+            return [SplitPartition(share) for shares in pool.map(planned, stores) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A share's rows, as Arrow batches. Raises FormatError: damage, with onDamage = fail. StorageError."""

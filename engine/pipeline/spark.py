@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from engine.backup.secret import KEY_VARIABLE
 from engine.errors import InvalidArgument, RStoreError
 from engine.pipeline.driver import is_local, python_of_workers
 from engine.pipeline.failures import NOTES, UNKNOWN, SparkFailed, text_of, translate
@@ -55,6 +56,7 @@ _LEAST_DRIVER_MIB, _MOST_DRIVER_MIB = 1024, 4096
 _ANSWERS_S = 5.0
 """How long a master may take to answer."""
 _PY_FILES = "spark.submit.pyFiles"
+_KEY_IN_CONF = f"spark.executorEnv.{KEY_VARIABLE}"
 _DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -89,6 +91,11 @@ def session(
         that Spark refuses.
     """
     given = dict(conf or {})
+    if _KEY_IN_CONF in given:
+        raise InvalidArgument(
+            f"--conf {_KEY_IN_CONF} shows in Spark's pages: a key is no setting",
+            hint="give executors a file with the key (--key-file), or the variable by what starts them",
+        )
     master = master or given.get("spark.master", "")
     demand_packages()
     from pyspark.sql import SparkSession
@@ -273,10 +280,11 @@ def _silence(spark: SparkSession) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source `rocketmq-store` known in a session."""
-    from engine.pipeline.source import RocketMQStoreSource
+    """Make the data source known in a session, under both its names: `rocketmq-store` and `rstore`."""
+    from engine.pipeline.source import RocketMQStoreSource, RStoreSource
 
     spark.dataSource.register(RocketMQStoreSource)
+    spark.dataSource.register(RStoreSource)
 
 
 # --- what it is started with -----------------------------------------------------------------------------------------

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 SPLIT_BYTES = 128 << 20
 _TAIL = 64 << 20
+_FETCHED_TAIL = 8 << 20
+"""The same of a snapshot's segment: two pieces or three, before the end of what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +130,11 @@ def _end_in(store: StoreRef, log: ClosedLog, segment: Segment, start: int | None
     boundaries = Boundaries(log, max_message_size=limit)
     scanner = Scanner(log, max_message_size=limit)
     first = segment.offset if start is None else max(start, segment.offset)
-    step = _TAIL if start is None or start < segment.offset else segment.size  # what is new is read anyway
+    step = _TAIL if segment.held is None else _FETCHED_TAIL
+    if start is not None and start >= segment.offset:
+        step = segment.size  # what is new is read anyway
     while True:
-        wish = segment.end - step
+        wish = segment.held_end - step
         at = first if wish <= first else boundaries.at(segment, wish)
         if at < segment.end:
             end = _last_sound(log, scanner, at, segment.end)

@@ -37,6 +37,7 @@ from engine.pipeline.options import LATEST, demand_stores
 from engine.pipeline.partition import SplitPartition
 from engine.pipeline.planning import StoreShare, gaps, shares
 from engine.pipeline.read import ReadOptions, read_share
+from engine.pipeline.repositories import demand_no_snapshots
 from engine.pipeline.splits import log_end, plan_splits
 from engine.pipeline.stores import find_stores
 
@@ -160,7 +161,11 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The stores with the files that they have now."""
         disk = Disk()
         if not self._stores:
-            self._stores = find_stores(self._options.places, config=self._options.config, disk=disk)
+            stores = find_stores(
+                self._options.places, config=self._options.config, disk=disk, choice=self._options.repositories
+            )
+            demand_no_snapshots(stores, "a stream can't read")
+            self._stores = stores
             return self._stores
         return tuple(_with_files_of_now(store, disk) for store in self._stores)
 

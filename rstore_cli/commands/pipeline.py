@@ -15,8 +15,13 @@ from rstore_cli._spark import (
     OnDamage,
     Parquet,
     Plot,
+    RepoKeyCommand,
+    RepoKeyFile,
+    Repos,
+    RepositoryWords,
     SparkOptions,
     SplitBytes,
+    StoreNames,
     Stores,
     Topic,
     damage_word,
@@ -42,6 +47,10 @@ To = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop bef
 def verify(
     context: typer.Context,
     stores: Stores = None,
+    repo: Repos = None,
+    name: StoreNames = None,
+    key_file: RepoKeyFile = None,
+    key_command: RepoKeyCommand = None,
     start: From = None,
     end: To = None,
     split_bytes: SplitBytes = None,
@@ -58,7 +67,7 @@ def verify(
     given = SparkOptions.of(master, conf, split_bytes)
     first = None if start is None else parse_size(start, "--from")
     last = None if end is None else parse_size(end, "--to")
-    refs = the_stores(settings, stores)
+    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command))
 
     from engine.pipeline.jobs.verify import VerifyOptions, run
     from engine.pipeline.splits import SPLIT_BYTES
@@ -77,6 +86,10 @@ app.command("import")(pipeline_tables.import_)
 def stats(
     context: typer.Context,
     stores: Stores = None,
+    repo: Repos = None,
+    name: StoreNames = None,
+    key_file: RepoKeyFile = None,
+    key_command: RepoKeyCommand = None,
     topic: Topic = None,
     begin: Begin = None,
     end: End = None,
@@ -99,7 +112,7 @@ def stats(
     low = None if begin is None else parse_time(begin, "--begin")
     high = None if end is None else parse_time(end, "--end")
     word = damage_word(on_damage, "fail", "skip")
-    refs = the_stores(settings, stores)
+    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command))
 
     from engine.pipeline.jobs.stats import StatsOptions, run
 
@@ -115,6 +128,10 @@ app.command("diff")(pipeline_tables.diff)
 def lag(
     context: typer.Context,
     stores: Stores = None,
+    repo: Repos = None,
+    name: StoreNames = None,
+    key_file: RepoKeyFile = None,
+    key_command: RepoKeyCommand = None,
     group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this consumer group.")] = None,
     topic: Topic = None,
     at: Annotated[
@@ -132,7 +149,7 @@ def lag(
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, None)
     now = None if at is None else parse_time(at, "--at")
-    refs = the_stores(settings, stores)
+    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command))
 
     from engine.pipeline.jobs.lag import LagOptions, run
 

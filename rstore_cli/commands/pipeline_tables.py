@@ -19,8 +19,13 @@ from rstore_cli._spark import (
     OnDamage,
     Parquet,
     Plot,
+    RepoKeyCommand,
+    RepoKeyFile,
+    Repos,
+    RepositoryWords,
     SparkOptions,
     SplitBytes,
+    StoreNames,
     Stores,
     Topic,
     Topics,
@@ -38,11 +43,19 @@ def export(
         Path, typer.Option("--output", metavar="DIR", help="Directory of the table: new, or that of an earlier export.")
     ],
     stores: Stores = None,
+    repo: Repos = None,
+    name: StoreNames = None,
+    key_file: RepoKeyFile = None,
+    key_command: RepoKeyCommand = None,
     topic: Topics = None,
     begin: Begin = None,
     end: End = None,
     columns: Columns = None,
     no_body: Annotated[bool, typer.Option("--no-body", help="Leave bodies out.")] = False,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="UNIT", help="Partition by topic and day, or hour (default: as it is, or day)."),
+    ] = None,
     decompress: Decompress = False,
     on_damage: OnDamage = "fail",
     split_bytes: SplitBytes = None,
@@ -60,7 +73,7 @@ def export(
     low = None if begin is None else parse_time(begin, "--begin")
     high = None if end is None else parse_time(end, "--end")
     word = damage_word(on_damage, "fail", "mark", "skip")
-    refs = the_stores(settings, stores)
+    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command))
 
     from engine.pipeline.exported import local_directory
     from engine.pipeline.jobs.export import ExportOptions, run
@@ -68,7 +81,7 @@ def export(
     place = local_directory(str(output))
     names = column_names(columns)
     options = ExportOptions(
-        place, topic_names(topic), low, high, names, not no_body, decompress, word, given.split_bytes
+        place, topic_names(topic), low, high, names, not no_body, decompress, word, given.split_bytes, by
     )
     settings.on_interrupt = f"no store was changed; run it again to complete {output}"
     code = run_job(settings, "export", lambda spark: run(spark, refs, options), given, parquet=parquet, plot=plot)
@@ -108,7 +121,14 @@ def import_(
 
 def diff(
     context: typer.Context,
-    stores: Annotated[list[str], typer.Argument(metavar="STORE STORE", help="Two stores, as PATH or NAME=PATH.")],
+    stores: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[STORE]...", help="Two stores or snapshots: PATH, NAME=PATH, LOCATION@ID."),
+    ] = None,
+    repo: Repos = None,
+    name: StoreNames = None,
+    key_file: RepoKeyFile = None,
+    key_command: RepoKeyCommand = None,
     topic: Topic = None,
     limit: Annotated[
         int, typer.Option("--limit", min=0, metavar="N", help="Maximum differences to list: the first ones.")
@@ -127,11 +147,12 @@ def diff(
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, split_bytes)
     word = damage_word(on_damage, "fail", "skip")
-    refs = the_stores(settings, stores)
-    if len(refs) != 2:
-        raise InvalidArgument(f"diff takes two stores, not {len(refs)}")
+    words = RepositoryWords.of(repo, name, key_file, key_command)
 
     from engine.pipeline.jobs.diff import DiffOptions, run
+    from engine.pipeline.stores import find_two
+
+    refs = find_two(stores or (), config=settings.config, repositories=words.repos, choice=words.choice)
 
     options = DiffOptions(topic, limit, word, given.split_bytes)
     code = run_job(settings, "diff", lambda spark: run(spark, refs, options), given, parquet=parquet, plot=plot)
@@ -141,6 +162,10 @@ def diff(
 def grep(
     context: typer.Context,
     stores: Stores = None,
+    repo: Repos = None,
+    name: StoreNames = None,
+    key_file: RepoKeyFile = None,
+    key_command: RepoKeyCommand = None,
     topic: Topic = None,
     queue: Annotated[int | None, typer.Option("--queue", metavar="N", help="Only messages of this queue id.")] = None,
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag.")] = None,
@@ -201,7 +226,7 @@ def grep(
     largest = None if max_size is None else parse_size(max_size, "--max-size")
     word = damage_word(on_damage, "fail", "skip")
     pairs = tuple(_pair(text) for text in prop or ())
-    refs = the_stores(settings, stores)
+    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command))
 
     from engine.pipeline.jobs.grep import GrepOptions, run
 

@@ -49,6 +49,7 @@ LEVELS = {
 
 BESIDE = {
     ("engine.console", "engine.drill"),
+    ("engine.pipeline", "engine.backup"),
     ("engine.broker_conf", "engine.format"),
     ("engine.config", "engine.broker_conf"),
     ("engine.config", "engine.format"),
@@ -57,8 +58,8 @@ BESIDE = {
     ("engine.wire", "engine.format"),
 }
 """Imports within one floor that are wanted: settings and frames are made of what the format declares, a store's
-settings of what a broker makes of its file, the open store of its parts; a repair removes the seals of what it changes.
-"""
+settings of what a broker makes of its file, the open store of its parts; a repair removes the seals of what it changes;
+jobs on Spark read repositories as they read stores."""
 
 ROOMS: dict[str, dict[str, set[str]]] = {
     "engine.inspect": {

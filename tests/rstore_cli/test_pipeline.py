@@ -71,7 +71,7 @@ def test_the_commands_load_nothing_heavy() -> None:
         (("pipeline", "stats", "--on-damage", "mark"), "--on-damage mark is invalid: use fail or skip"),
         (("pipeline", "stats", "--begin", "soon"), "--begin: not a time"),
         (("pipeline", "grep", "--property", "x"), "NAME=VALUE"),
-        (("pipeline", "diff"), "STORE STORE"),
+        (("pipeline", "diff"), "diff takes two stores, not 0"),
         (("pipeline", "export"), "--output"),
         (("pipeline", "reindex", "--topic", "T", "--index"), "all topics share the index"),
         (("verify-crc", "--master", "local[2]"), "--master requires --spark"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.format import names
 from engine.format.delay import queue_of_level
@@ -25,12 +25,14 @@ from engine.log.derive import TopicQueue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.inspect.check.config import ConfigFiles
     from engine.inspect.finding import Findings
     from engine.inspect.status.queue_space import QueueSpace
-    from engine.inspect.store.queue_rows import QueueRows
 
 _BROKERS_OWN = {
     *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"),
@@ -39,6 +41,14 @@ _BROKERS_OWN = {
 """Groups that each broker makes for itself. Source: SubscriptionGroupManager#init."""
 _SYSTEM_GROUP = "CID_RMQ_SYS_"
 """Source: MixAll#isSysConsumerGroup."""
+
+
+class UnitRows(Protocol):
+    """The units of a queue, such as QueueRows."""
+
+    def read(self, start: int, end: int) -> NDArray[np.void]:
+        """Those of the queue offsets [start, end)."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +135,11 @@ class UnreadCount:
         """The queue offsets at which groups stand."""
         return sorted(set(self._of(queue).values()))
 
-    def add(self, queue: TopicQueue, rows: QueueRows, space: QueueSpace) -> None:
+    def queues(self) -> list[TopicQueue]:
+        """The queues that a group has an offset in, as far as they were not added yet."""
+        return list(self._offsets)
+
+    def add(self, queue: TopicQueue, rows: UnitRows, space: QueueSpace) -> None:
         """A queue that is there, measured with its `cuts`."""
         offsets = self._of(queue)
         self._offsets.pop(queue, None)

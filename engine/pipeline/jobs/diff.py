@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
-from engine.files.disk import Disk
 from engine.format.quantities import counted
 from engine.pipeline import frames
 from engine.pipeline.known import demand_known
 from engine.pipeline.options import SKIP
+from engine.pipeline.repositories import disk_of
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import log_end
 
@@ -74,9 +74,8 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: DiffOptions) -
 class _Diff:
     def __init__(self, spark: SparkSession, a: StoreRef, b: StoreRef, options: DiffOptions) -> None:
         self._spark, self._a, self._b, self._options = spark, a, b, options
-        disk = Disk()
         self._starts = [store.segments[0].offset if store.segments else 0 for store in (a, b)]
-        self._ends = [log_end(store, disk) for store in (a, b)]
+        self._ends = [log_end(store, disk_of(store)) for store in (a, b)]
         self._from, self._to = max(self._starts), max(*self._starts, min(self._ends))
 
     def result(self) -> JobResult:

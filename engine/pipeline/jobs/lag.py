@@ -1,5 +1,7 @@
 """`pipeline lag`: what consumer groups have not read yet, in as many stores as there are, a store a task.
 
+Of snapshots it is asked of their logs (lag_snapshots.py).
+
 Nothing of the log is read but the oldest unread message of each group: offsets are those of config/, messages and bytes
 those of the consume queues (engine.inspect.status.unread, as in `rstore status`).
 """
@@ -16,10 +18,13 @@ from engine.pipeline.known import demand_known
 from engine.pipeline.result import JobResult, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
+    from engine.inspect.finding import Findings
+    from engine.inspect.status.unread import UnreadCount
+    from engine.inspect.store.survey import StoreFiles
     from engine.pipeline.stores import StoreRef
 
 _ROWS_AT_MOST = 1 << 22
@@ -70,7 +75,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions) ->
 
     now = Disk().now_ms() if options.now is None else options.now
 
-    lags = run_groups(spark, [[_Work(store, options, now)] for store in stores], _look)
+    lags, damage_notes = _lags(spark, stores, options, now)
     queues = [(store.name, *row) for store, lag in zip(stores, lags, strict=True) for row in lag.queues]
     findings = [(store.name, *row) for store, lag in zip(stores, lags, strict=True) for row in lag.findings]
     if not queues:
@@ -101,7 +106,30 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions) ->
         Table("findings", "Anomalies", ("store", "code", "where", "detail"), tuple(findings)),
     )
     notes = tuple(f"{store.name}: {note}" for store, lag in zip(stores, lags, strict=True) for note in lag.notes)
-    return JobResult("lag", facts, tables, ok=not above and not below, notes=notes)
+    return JobResult("lag", facts, tables, ok=not above and not below, notes=(*notes, *damage_notes))
+
+
+def _lags(
+    spark: SparkSession, stores: Sequence[StoreRef], options: LagOptions, now: int
+) -> tuple[list[StoreLag], tuple[str, ...]]:
+    """The parts of all stores, in their order; notes of all of them."""
+    from engine.pipeline.jobs.lag_snapshots import snapshot_unread
+
+    plain = [store for store in stores if store.snapshot is None]
+    lags = dict(
+        zip(
+            (store.name for store in plain),
+            run_groups(spark, [[_Work(store, options, now)] for store in plain], _look),
+            strict=True,
+        )
+    )
+    snapshots = [store for store in stores if store.snapshot is not None]
+    notes: tuple[str, ...] = ()
+    if snapshots:
+        unread, notes = snapshot_unread(spark, snapshots, _ROWS_AT_MOST)
+        for store, one in zip(snapshots, unread, strict=True):
+            lags[store.name] = _told(one.unread, one.files, one.findings, options, now, one.times.get)
+    return [lags[store.name] for store in stores], notes
 
 
 class _Work(NamedTuple):
@@ -130,7 +158,6 @@ def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
     from engine.inspect.status.status import STATUS_CODES
     from engine.inspect.status.unread import read_offsets
     from engine.inspect.store.log_clock import store_time_at
-    from engine.inspect.store.newer import BATCH_QUEUES, ROCKSDB_CONFIG, ROCKSDB_QUEUES
     from engine.inspect.store.queue_rows import QueueRows
     from engine.inspect.store.survey import survey
     from engine.log.source import ClosedLog
@@ -145,6 +172,21 @@ def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
         cuts = unread.cuts(rows.queue)
         unread.add(rows.queue, rows, measure(rows, last_row(rows), begin, cuts, _ROWS_AT_MOST))
     unread.finish(files.newer.hides)
+    with ClosedLog(disk, files.log) as log:
+        return _told(unread, files, findings, options, now, lambda oldest: store_time_at(log, oldest))
+
+
+def _told(
+    unread: UnreadCount,
+    files: StoreFiles,
+    findings: Findings,
+    options: LagOptions,
+    now: int,
+    time_of: Callable[[int], int | None],
+) -> StoreLag:
+    """What is asked for of what was counted; `time_of`: storeTimestamp (ms) of a message by its physical offset."""
+    from engine.inspect.store.newer import BATCH_QUEUES, ROCKSDB_CONFIG, ROCKSDB_QUEUES
+
     queue_rows = []
     notes = [f"{name} has no consumer offset: lag unknown" for name in unread.without]
     newer, hidden = files.newer, (ROCKSDB_QUEUES, BATCH_QUEUES, ROCKSDB_CONFIG)
@@ -152,20 +194,19 @@ def store_lag(store: StoreRef, options: LagOptions, now: int) -> StoreLag:
     if unread.source is None and not newer.no_config_files:
         notes.append(f"lag unknown: config/{unread.name} is missing")
     estimated = False
-    with ClosedLog(disk, files.log) as log:
-        for group in unread.by_messages():
-            if options.group not in (None, group.group) or options.topic not in (None, group.topic):
-                continue
-            estimated |= group.estimated
-            for line in group.queues:
-                stamp = store_time_at(log, line.oldest) if line.oldest >= 0 else 0
-                age = None if stamp <= 0 else now - stamp
-                queue_rows.append(
-                    (
-                        *(group.group, group.topic, line.queue_id, line.offset, line.min_offset, line.max_offset),
-                        *(line.messages, line.size, stamp or None, age),
-                    )
+    for group in unread.by_messages():
+        if options.group not in (None, group.group) or options.topic not in (None, group.topic):
+            continue
+        estimated |= group.estimated
+        for line in group.queues:
+            stamp = (time_of(line.oldest) if line.oldest >= 0 else 0) or 0
+            age = None if stamp <= 0 else now - stamp
+            queue_rows.append(
+                (
+                    *(group.group, group.topic, line.queue_id, line.offset, line.min_offset, line.max_offset),
+                    *(line.messages, line.size, stamp or None, age),
                 )
+            )
     if estimated:
         notes.append(f"bytes of queues with more than {_ROWS_AT_MOST} messages are estimates")
     odd = tuple((f.code, f.where, f.message) for f in findings.result())

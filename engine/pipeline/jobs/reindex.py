@@ -47,6 +47,7 @@ from engine.pipeline.jobs.reindex_write import (
 from engine.pipeline.jobs.tasks import Failed, cores_of, grouped, unfailed
 from engine.pipeline.known import demand_known
 from engine.pipeline.removal import until_quiet
+from engine.pipeline.repositories import demand_no_snapshots
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, plan_splits
 from engine.pipeline.stores import demand_idle
@@ -190,6 +191,7 @@ class Rebuilt:
 
 def _demand(stack: contextlib.ExitStack, store: StoreRef, options: ReindexOptions) -> StoreFiles:
     """The store's files, its lock taken (to apply), and what refuses told, before any store is changed."""
+    demand_no_snapshots((store,), "reindex can't change")
     disk = Disk()
     demand_lockable(disk, store.config)
     disk = beneath(disk, store.config)

@@ -30,6 +30,7 @@ from engine.inspect.check.verify import (
 from engine.log.scan import Scanner, kernels_if_loaded
 from engine.log.tally import RecordCounter, tallied
 from engine.pipeline.jobs.tasks import cores_of, grouped, run_groups
+from engine.pipeline.repositories import disk_of
 from engine.pipeline.result import JobResult, Table
 from engine.pipeline.splits import SPLIT_BYTES, LastCut, bounds, demand_met, log_end, open_log, plan_splits
 
@@ -117,12 +118,11 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
 
 def _plan(stores: Sequence[StoreRef], options: VerifyOptions) -> list[Split]:
     """The splits of all stores. A live log is frozen at its end."""
-    disk = Disk()
     splits: list[Split] = []
     for store in stores:
         end = options.end
         if store.live:
-            written = log_end(store, disk)
+            written = log_end(store, Disk())
             end = written if end is None else min(end, written)
         splits += plan_splits([store], split_bytes=options.split_bytes, start=options.start or 0, end=end)
     return splits
@@ -154,7 +154,8 @@ def _check_all(group: tuple[_Work, ...]) -> list[_Checked]:
 
 
 def _check(work: _Work, last: LastCut) -> _Checked:
-    split, disk = work.split, Disk()
+    split = work.split
+    disk = disk_of(split.store)
     limit = split.store.config.max_message_size
     with open_log(split, disk) as log:
         scanner = Scanner(log, max_message_size=limit, kernels=kernels_if_loaded())
