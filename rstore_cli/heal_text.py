@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-def show_heal(output: Output, plan: HealPlan, *, done: bool, salvage: str | None) -> None:
+def show_heal(
+    output: Output, plan: HealPlan, *, done: bool, salvage: str | None, salvage_dir: str | None = None
+) -> None:
     """Print the plan, or what was done (`done`, with the salvage directory)."""
     if done:
         output.text()
@@ -30,11 +32,12 @@ def show_heal(output: Output, plan: HealPlan, *, done: bool, salvage: str | None
         output.text(f"{what} in the log: no copy could be proved.", style="yellow")
     if plan.ledger is not None:
         show_ledger(output, plan.ledger, done=done)
-    _show_passed(output, plan)
     if not done:
+        _show_passed(output, plan)
         output.text()
         if plan.would_change:
-            output.text(f"Overwritten data is saved to {os.path.join(plan.files.root, 'salvage')} first.")
+            place = salvage_dir or os.path.join(plan.files.root, "salvage")
+            output.text(f"Overwritten data is saved to {place} first.")
         elif not plan.left:
             output.text("Nothing to do: no damage found in the log.")
 

@@ -36,6 +36,7 @@ class HealChange(Change[HealPlan]):
         sources: where copies are looked for.
         again: words of the command that does the same.
         jobs: threads that read the log (None: one a core).
+        seals: the directory of the seals (None: the store's own).
         salvage_dir: save old bytes below this directory instead of the store's salvage/.
     """
 
@@ -46,6 +47,7 @@ class HealChange(Change[HealPlan]):
     again: tuple[str, ...] = ("heal",)
     jobs: int | None = None
     salvage_dir: str | None = None
+    seals: str | None = None
 
     @property
     def elsewhere(self) -> tuple[str, ...]:
@@ -58,7 +60,7 @@ class HealChange(Change[HealPlan]):
 
     def plan(self, run: ChangeRun, files: StoreFiles) -> HealPlan:
         """See Change."""
-        return HealPlanner(run.disk, files, self.sources, run.caller, run.locked, self.jobs).plan()
+        return HealPlanner(run.disk, files, self.sources, run.caller, run.locked, self.jobs, self.seals).plan()
 
     def refusal(self, plan: HealPlan) -> RStoreError | None:
         """See Change."""

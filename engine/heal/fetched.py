@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.inspect.store.spool import ByteSpool
 from engine.log.source import Segment
@@ -61,19 +61,50 @@ class Fetched:
             offset += some
         return bytes(out)
 
-    def patches(self) -> tuple[FetchedPatch, ...]:
-        """What is written, a chunk at a time."""
-        return tuple(
-            FetchedPatch(at, min(CHUNK, self.end - at), data=b"", fetched=self)
-            for at in range(self.start, self.end, CHUNK)
-        )
+
+class Readable(Protocol):
+    """Bytes of the log that were fetched."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from a physical offset on, as far as they were fetched."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Fetched bytes that follow each other, and the store's own between them.
+
+    `own`: reads the store's log where nothing was fetched.
+    """
+
+    parts: tuple[Fetched, ...]
+    own: Callable[[int, int], bytes]
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See Readable. Raises StorageError."""
+        out = bytearray()
+        end = offset + length
+        while (at := offset + len(out)) < end:
+            here = next((one for one in self.parts if one.start <= at < one.end), None)
+            until = here.end if here else min([end, *(one.start for one in self.parts if one.start > at)])
+            some = min(end, until) - at
+            data = here.read(at, some) if here else self.own(at, some)
+            out += data
+            if len(data) < some:
+                break
+        return bytes(out)
+
+
+def patches(fetched: Readable, start: int, end: int) -> tuple[FetchedPatch, ...]:
+    """What is written over [start, end), a chunk at a time."""
+    return tuple(FetchedPatch(at, min(CHUNK, end - at), data=b"", fetched=fetched) for at in range(start, end, CHUNK))
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedPatch(Patch):
     """A patch whose bytes are read back when they are asked for."""
 
-    fetched: Fetched = field(kw_only=True)
+    fetched: Readable = field(kw_only=True)
 
     @property
     def zeros(self) -> tuple[int, int]:
@@ -93,9 +124,10 @@ class FetchedPatch(Patch):
 class FetchedLog:
     """Fetched bytes as the scanner reads a log (engine.log.source.LogSource): one segment, of which it has a part."""
 
-    def __init__(self, segment: Segment, fetched: Fetched) -> None:
+    def __init__(self, segment: Segment, fetched: Readable, start: int, end: int) -> None:
         self._segment = segment
         self._fetched = fetched
+        self._start, self._end = start, end
 
     @property
     def segments(self) -> Sequence[Segment]:
@@ -104,13 +136,13 @@ class FetchedLog:
 
     def read(self, offset: int, length: int) -> memoryview:
         """See LogSource."""
-        return memoryview(self._fetched.read(offset, min(length, self._segment.end - offset)))
+        return memoryview(self._fetched.read(offset, min(length, self._end - offset)))
 
     def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
         """See LogSource."""
         del segment
-        if offset < self._fetched.end:
-            yield max(offset, self._fetched.start), self._fetched.end
+        if offset < self._end:
+            yield max(offset, self._start), self._end
 
 
 def fetch(copy: HealCopy, start: int, end: int, store: Store) -> Fetched | int:

@@ -15,7 +15,7 @@ from engine.inspect.next_step import arguments, command_line
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.heal.damage import LogDamage, LostPart
-    from engine.heal.fetched import Fetched, Store
+    from engine.heal.fetched import Readable, Store
     from engine.inspect.store.survey import StoreFiles
     from engine.log.derive import TopicQueue
     from engine.repair.recover.ledger import Ledger
@@ -34,20 +34,24 @@ class Proof(StrEnum):
     def words(self) -> str:
         """In a sentence."""
         if self is Proof.SEAL:
-            return "proved by the segment's seal"
+            return "proved by the seal of the segment, to the last byte"
         return "proved by records; header and properties by no CRC"
 
 
 @dataclass(frozen=True, slots=True)
 class HealedPart:
-    """A range that comes back. `copies`: those that have just these bytes, the first one was fetched."""
+    """A range that comes back. `copies`: those that have just these bytes; of a sealed one, those that gave pages.
+
+    `writes`: ranges [start, end) (physical) that are written, as `fetched` has them.
+    """
 
     part: LostPart
     copies: tuple[str, ...]
     proof: Proof
     records: int
     messages: int
-    fetched: Fetched
+    fetched: Readable
+    writes: tuple[tuple[int, int], ...]
 
     def to_json(self) -> dict[str, Any]:
         """One of `healed`."""
@@ -139,7 +143,7 @@ class HealPlan:
     @property
     def length(self) -> int:
         """Bytes that are written into the log."""
-        return sum(one.part.length for one in self.healed)
+        return sum(end - start for one in self.healed for start, end in one.writes)
 
     @property
     def would_change(self) -> bool:

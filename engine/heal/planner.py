@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 from engine.errors import DamageInTheMiddle, RStoreError, StorageError
 from engine.heal.continuity import Continuity, judge_continuity
 from engine.heal.damage import LogDamage, LostKind, LostPart, LostRun, find_damage
-from engine.heal.fetched import Store
+from engine.heal.fetched import Joined, Store, patches
 from engine.heal.plan import HealedPart, HealPlan, LeftPart, Passed, Proof
-from engine.heal.proof import NeighbourJudge, Proved, Unproved, prove
+from engine.heal.proof import NeighbourJudge, Proved, Unproved, judge_records, prove
+from engine.heal.sealed import SealedLog, SealHealer
 from engine.inspect.store.consumers import read_consumers
+from engine.inspect.store.intervals import Intervals
 from engine.inspect.store.layout import arranged, layout_of
 from engine.inspect.store.queue_rows import row_dtype
 from engine.inspect.store.repairs import repairs, unfinished
@@ -31,6 +33,7 @@ from engine.repair.recover.ledger import ledger_of
 from engine.repair.recover.plan import FromCopies
 from engine.repair.recover.planned_rows import PlannedRows
 from engine.repair.recover.recover import plan_recover
+from engine.seals.directory import sealed_offsets, seals_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from engine.repair.recover.plan import RecoverPlan
 
 PAGE = 4096
+CHANGED = "pages changed since the segment was sealed"
 
 
 @dataclass(slots=True)
@@ -56,6 +60,7 @@ class HealPlanner:
         caller: told how far it is.
         locked: whether the store's lock is held.
         jobs: threads that read the log (None: one a core).
+        seals: the directory of the seals (None: the store's own).
     """
 
     disk: Disk
@@ -64,6 +69,7 @@ class HealPlanner:
     caller: Caller[HealPlan]
     locked: bool
     jobs: int | None
+    seals: str | None = None
 
     def plan(self) -> HealPlan:
         """Raises RStoreError: the store can't be read. What a source can't give is in the plan."""
@@ -78,14 +84,15 @@ class HealPlanner:
         files = arranged(self.surveyed, layout_of(self.disk, self.surveyed))
         with self.caller.progress("reading the log") as tick:
             damage = find_damage(self.disk, files, jobs=self.jobs, progress=tick)
-        healed, left = self._fetch_all(files, damage, store)
+        healed, left, problems = self._fetch_all(files, damage, store)
         continuity = Continuity()
-        while healed:
+        while any(one.part.lost is not LostKind.CHANGED for one in healed):
             with self.caller.progress("comparing queue offsets"):
                 continuity = self._continuity(files, healed)
-            if not continuity.breaks:
-                break
+            many = len(healed)
             healed, left = _without(healed, left, continuity)
+            if len(healed) == many:
+                break
         repair, log_only = self._repair(files, damage, healed, left)
         passed, unread = self._passed(continuity if healed else Continuity())
         return HealPlan(
@@ -98,41 +105,113 @@ class HealPlanner:
             None if repair is None or log_only else ledger_of(self.disk, repair),
             passed,
             unread,
-            tuple(self._problems(damage)),
+            (*problems, *self._problems(damage)),
             store,
         )
 
     # --- fetching ---------------------------------------------------------------------------------------------------
 
-    def _fetch_all(self, files: StoreFiles, damage: LogDamage, store: Store) -> tuple[list[HealedPart], list[LeftPart]]:
+    def _fetch_all(
+        self, files: StoreFiles, damage: LogDamage, store: Store
+    ) -> tuple[list[HealedPart], list[LeftPart], list[str]]:
+        with ClosedLog(self.disk, files.log) as log:
+            sealed = self._compare_with_seals(files, damage, log, store)
+            healed, left = self._fetch_lost(files, damage, log, sealed, store)
+        written = Intervals()
+        for one in healed:
+            for low, high in one.writes:
+                written.add(low, high)
+        missing = {part.segment.offset for part in damage.parts if part.lost is LostKind.MISSING}
+        for piece in sealed.pieces.values():
+            if piece.segment.offset in missing:
+                continue
+            for start, end in piece.changed:
+                for low, high in written.missing(start, end):
+                    part = LostPart(piece.segment, low, high, LostKind.CHANGED, CHANGED)
+                    healed.append(HealedPart(part, piece.copies, Proof.SEAL, 0, 0, piece.fetched, ((low, high),)))
+        for pages in sealed.left:
+            if not any(one.start < pages.end and pages.start < one.end for one in damage.parts):
+                left.append(
+                    LeftPart(LostPart(pages.segment, pages.start, pages.end, LostKind.CHANGED, CHANGED), pages.why)
+                )
+        return sorted(healed, key=lambda one: one.part.start), left, sealed.problems
+
+    def _compare_with_seals(self, files: StoreFiles, damage: LogDamage, log: ClosedLog, store: Store) -> SealedLog:
+        missing = [part.segment for part in damage.parts if part.lost is LostKind.MISSING]
+        segments = sorted((*files.log, *missing), key=lambda one: one.offset)
+        directory = self.seals or seals_directory(files.root)
+        with_seal = set(sealed_offsets(self.disk, directory))
+        segments = [one for one in segments if one.offset in with_seal and one.end <= damage.end]
+        if not segments:
+            return SealedLog()
+        lost = Intervals()
+        for part in damage.parts:
+            lost.add(part.start, part.end)
+        healer = SealHealer(self.disk, directory, self.sources, store, log)
+        with self.caller.progress("comparing with the seals") as tick:
+            return healer.heal(segments, lost, tick)
+
+    def _fetch_lost(
+        self, files: StoreFiles, damage: LogDamage, log: ClosedLog, sealed: SealedLog, store: Store
+    ) -> tuple[list[HealedPart], list[LeftPart]]:
         healed: list[HealedPart] = []
         left: list[LeftPart] = []
         total = sum(part.length for part in damage.parts)
         done = 0
-        with ClosedLog(self.disk, files.log) as log, self.caller.progress("fetching") as tick:
-            judge = NeighbourJudge(log)
+        judge = NeighbourJudge(log)
+        largest = files.config.max_message_size
+        with self.caller.progress("fetching") as tick:
             for run in damage.runs:
                 for part in run.parts:
-                    one = self._fetch(files, run, part, judge, store)
+                    one: HealedPart | LeftPart | None = self._from_seal(run, part, sealed, largest)
+                    if one is None:
+                        one = self._fetch(run, part, judge, sealed, store, largest)
                     (healed if isinstance(one, HealedPart) else left).append(one)  # type: ignore[arg-type]
                     done += part.length
                     if tick is not None:
                         tick(done, total)
         return healed, left
 
+    def _from_seal(self, run: LostRun, part: LostPart, sealed: SealedLog, largest: int) -> HealedPart | None:
+        """A range that is as it was sealed, once the pieces that it lies in are healed."""
+        if not sealed.is_proved(part.start, part.end):
+            return None
+        pieces = [
+            one for one in sealed.pieces.values() if one.fetched.start < part.end and part.start < one.fetched.end
+        ]
+        if not pieces:
+            return None
+        writes = Intervals()
+        writes.add(part.start, part.end)
+        for piece in pieces:
+            for start, end in piece.changed:
+                if start < part.end and part.start < end:
+                    writes.add(start, end)
+        segment = part.segment
+
+        def own(offset: int, length: int) -> bytes:
+            with ClosedLog(self.disk, [segment]) as log:
+                return bytes(log.read(offset, length))
+
+        fetched = Joined(tuple(one.fetched for one in pieces), own)
+        counted = judge_records(run, part, fetched, largest)
+        records, messages = (counted.records, counted.messages) if isinstance(counted, Proved) else (0, 0)
+        names = tuple(dict.fromkeys(name for one in pieces for name in one.copies))
+        return HealedPart(part, names, Proof.SEAL, records, messages, fetched, tuple(writes))
+
     def _fetch(
-        self, files: StoreFiles, run: LostRun, part: LostPart, judge: NeighbourJudge, store: Store
+        self, run: LostRun, part: LostPart, judge: NeighbourJudge, sealed: SealedLog, store: Store, largest: int
     ) -> HealedPart | LeftPart:
         """What the copies have for a range, all of them asked."""
         proved: list[tuple[str, Proved]] = []
         why: list[str] = []
         for copy in self._copies(part, why):
             same = judge.judge(run, copy)
-            outcome = (
-                same
-                if isinstance(same, Unproved)
-                else prove(run, part, copy, same, store, files.config.max_message_size)
-            )
+            outcome = same if isinstance(same, Unproved) else prove(run, part, copy, same, store, largest)
+            if isinstance(outcome, Proved) and sealed.contradicts(
+                judge.log, part.segment, outcome.fetched, outcome.part.start, outcome.part.end
+            ):
+                outcome = Unproved("has other bytes there than were sealed")
             if isinstance(outcome, Proved):
                 proved.append((copy.name, outcome))
             else:
@@ -146,7 +225,8 @@ class HealPlanner:
             differ = f"the copies differ there, none is taken: {', '.join(alike)} against {', '.join(others)}"
             return LeftPart(part, (differ, *why), differ=True)
         copies = tuple(name for name, _ in proved)
-        return HealedPart(first.part, copies, Proof.RECORDS, first.records, first.messages, first.fetched)
+        writes = ((first.part.start, first.part.end),)
+        return HealedPart(first.part, copies, Proof.RECORDS, first.records, first.messages, first.fetched, writes)
 
     def _copies(self, part: LostPart, why: list[str]) -> Iterator[HealCopy]:
         for source in self.sources:
@@ -166,35 +246,36 @@ class HealPlanner:
     def _continuity(self, files: StoreFiles, healed: Sequence[HealedPart]) -> Continuity:
         copies = self._from_copies(healed)
         segments = sorted((*files.log, *copies.added), key=lambda one: one.offset)
-        ranges = ((one.part.start, one.part.end) for one in healed)
+        ranges = ((one.part.start, one.part.end) for one in healed if one.part.lost is not LostKind.CHANGED)
         with contextlib.closing(BridgedLog(self.disk, segments, copies.taken)) as log:
             return judge_continuity(files.config, log, ranges, jobs=self.jobs)
 
     def _from_copies(self, healed: Sequence[HealedPart]) -> FromCopies:
         taken = tuple(
             Bridge(
-                one.part.start,
-                one.part.length,
+                start,
+                end - start,
                 one.part.segment,
                 one.part.why,
-                one.fetched.patches(),
-                self._unreadable(one.part),
+                patches(one.fetched, start, end),
+                self._unreadable(one.part, start, end),
             )
             for one in healed
+            for start, end in one.writes
         )
         added = tuple(one.part.segment for one in healed if one.part.lost is LostKind.MISSING)
         return FromCopies(taken, added)
 
-    def _unreadable(self, part: LostPart) -> tuple[tuple[int, int], ...]:
-        """Pages of a range (physical offset, length) that the disk can't read: nothing of them can be saved."""
-        if part.lost is not LostKind.DAMAGED:
+    def _unreadable(self, part: LostPart, start: int, end: int) -> tuple[tuple[int, int], ...]:
+        """Pages of [start, end) (physical offset, length) that the disk can't read: nothing of them can be saved."""
+        if part.lost not in (LostKind.DAMAGED, LostKind.CHANGED):
             return ()
         segment: Segment = part.segment
         pages: list[tuple[int, int]] = []
         with ClosedLog(self.disk, [segment]) as log:
-            at = part.start
-            while at < part.end:
-                some = min(part.end - at, 1 << 20)
+            at = start
+            while at < end:
+                some = min(end - at, 1 << 20)
                 try:
                     log.read(at, some)
                 except StorageError:
@@ -270,7 +351,9 @@ def _without(
     keep: list[HealedPart] = []
     more = list(left)
     for one in healed:
-        broken = next((what for at, what in continuity.breaks if one.part.start <= at < one.part.end), None)
+        broken = None
+        if one.proof is Proof.RECORDS:
+            broken = next((what for at, what in continuity.breaks if one.part.start <= at < one.part.end), None)
         if broken is None:
             keep.append(one)
         else:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import RStoreError
-from engine.heal.fetched import Fetched, FetchedLog, Store, fetch
+from engine.heal.fetched import Fetched, FetchedLog, Readable, Store, fetch
 from engine.log.inert import inert_in, is_lost_end
 from engine.log.scan import Blank, RecordBatch, Scanner
 
@@ -36,14 +36,19 @@ if TYPE_CHECKING:
 class Proved:
     """A copy's bytes for a range (`part`: with the record before it where that is taken, too), and what they hold."""
 
-    fetched: Fetched
+    fetched: Readable
     part: LostPart
     records: int
     messages: int
 
     def is_same(self, other: Proved) -> bool:
         """Whether both have the same bytes for the same range."""
-        return (self.part.start, self.fetched.digest) == (other.part.start, other.fetched.digest)
+        return (self.part.start, self.digest) == (other.part.start, other.digest)
+
+    @property
+    def digest(self) -> bytes:
+        """Of the bytes of a copy."""
+        return self.fetched.digest if isinstance(self.fetched, Fetched) else b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +72,12 @@ class SameLog:
 class NeighbourJudge:
     """Compares copies with the sound records around runs, each once.
 
-    Args:
+    Attributes:
         log: of the store that is healed.
     """
 
     def __init__(self, log: ClosedLog) -> None:
-        self._log = log
+        self.log = log
         self._known: dict[tuple[str, int], SameLog | Unproved] = {}
 
     def judge(self, run: LostRun, copy: HealCopy) -> SameLog | Unproved:
@@ -114,7 +119,7 @@ class NeighbourJudge:
         return alike and run.second is not None and self._compare(run.second, copy) is True
 
     def _both(self, neighbour: Neighbour, copy: HealCopy) -> tuple[bytes, bytes]:
-        mine = bytes(self._log.read(neighbour.offset, neighbour.size))
+        mine = bytes(self.log.read(neighbour.offset, neighbour.size))
         try:
             return mine, copy.read(neighbour.offset, neighbour.size)
         except RStoreError as error:
@@ -154,9 +159,9 @@ def prove(
     return judge_records(run, part, fetched, max_message_size)
 
 
-def judge_records(run: LostRun, part: LostPart, fetched: Fetched, max_message_size: int) -> Proved | Unproved:
+def judge_records(run: LostRun, part: LostPart, fetched: Readable, max_message_size: int) -> Proved | Unproved:
     """Whether bytes are whole records of this log, from one end of a range to the other."""
-    log = FetchedLog(part.segment, fetched)
+    log = FetchedLog(part.segment, fetched, part.start, part.end)
     at, records, messages, closed = part.start, 0, 0, False
     first, last = _bounds(run.before, run.after)
     for event in Scanner(log, max_message_size=max_message_size).scan(part.start, part.end):

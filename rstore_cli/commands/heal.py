@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from rstore_cli.master_options import Acl, HaPort
 from rstore_cli.repository import KeyCommand, KeyFile
 
 if TYPE_CHECKING:
+    from engine.heal.change import HealChange
     from engine.heal.plan import HealPlan
     from engine.heal.sources import HealSource
 
@@ -36,6 +38,10 @@ def heal(
         str | None,
         typer.Option("--name", metavar="NAME", help="Use the snapshots of this store only (default: of all)."),
     ] = None,
+    seals: Annotated[
+        Path | None,
+        typer.Option("--seals", metavar="DIR", help="The seals of the log's segments (default: seals/ in the store)."),
+    ] = None,
     ha_port: HaPort = None,
     acl: Acl = None,
     dry_run: Annotated[
@@ -51,9 +57,10 @@ def heal(
 ) -> None:
     """Fill in damaged and missing parts of the log from copies: backups, other stores, running brokers.
 
-    Also what recover --bridge gave up. Only the damaged ranges are fetched. Each is proved to be this log's before it
-    is written; where copies differ, none is taken. Shows the plan and asks; old bytes are saved to salvage/ first.
-    Sources are only read. The store must be closed. Exit code 1 when damage is left that no copy could be proved for.
+    Also what recover --bridge gave up, and, where segments have seals, each byte that changed. Only the damaged ranges
+    are fetched. Each is proved to be this log's before it is written; where copies differ, none is taken. Shows the
+    plan and asks; old bytes are saved to salvage/ first. Sources are only read. The store must be closed. Exit code 1
+    when damage is left that no copy could be proved for.
     """
     settings = settings_of(context)
 
@@ -90,13 +97,14 @@ def heal(
         for one in failed:
             settings.output().warn(f"a source is passed over: {one}")
         again = ("heal", *(word for given in sources for word in ("--from", given)))
-        change = HealChange(tuple(opened), again, jobs, absolute(salvage_dir))
+        change = HealChange(tuple(opened), again, jobs, absolute(salvage_dir), absolute(seals))
         command = _Heal(settings, change, verbose=verbose)
         code = command.run(config, dry_run=dry_run, yes=yes)
     raise typer.Exit(FOUND if code == OK and command.left else code)
 
 
 class _Heal(ChangeCommand["HealPlan"]):
+    change: HealChange
     left = 0
 
     def json(self, plan: HealPlan, *, done: bool, salvage: str | None) -> dict[str, Any]:
@@ -107,4 +115,4 @@ class _Heal(ChangeCommand["HealPlan"]):
         from rstore_cli.heal_text import show_heal
 
         self.left = len(plan.left)
-        show_heal(self.output, plan, done=done, salvage=salvage)
+        show_heal(self.output, plan, done=done, salvage=salvage, salvage_dir=self.change.salvage_dir)

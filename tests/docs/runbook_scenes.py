@@ -70,6 +70,22 @@ def group_misses(base: Path) -> None:
     path.write_text(json.dumps(table), encoding="utf-8")
 
 
+def page_lost(base: Path) -> None:
+    """Closed cleanly, and backed up at night; a page and a segment of the log went since, and an earlier bridge."""
+    from engine.backup.create.create import CreateOptions, create
+    from engine.backup.objects.place import objects_at
+    from engine.backup.repository import create_repository, open_repository
+    from engine.config import of_store
+    from engine.files.disk import Disk
+
+    store = unpack(base, "keys")
+    backup = objects_at(Disk(), str(base / HOME / "backup"))
+    create_repository(backup, None, "2026-11-27T02:15:00+00:00", "ops@broker-a")
+    create(Disk(), of_store(store), open_repository(backup, lambda: None), CreateOptions("broker-a"))
+    overwrite(segment(store, 1), 7 * PAGE, bytes(PAGE))
+    segment(store, 2).unlink()
+
+
 def whole(base: Path) -> None:
     """A store that was closed cleanly."""
     unpack(base, "keys")
@@ -166,4 +182,5 @@ SCENES: dict[str, Scene] = {
     "bad-messages": plain(whole),
     "parted": parted,
     "upgrade": plain(upgraded),
+    "page-lost": plain(page_lost),
 }
