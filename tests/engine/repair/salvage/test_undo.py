@@ -65,6 +65,7 @@ KILLED = {"f018": "bridge", "f024": "cut", "f031": "cut", "f006": "bridge", "f05
 
 
 @pytest.mark.leaves
+@pytest.mark.wide
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_anywhere_in_the_repair_or_in_the_undo(name: str, fixture_copy: Store, tmp_path: Path) -> None:
     case = next(case for case in CASES if case["id"] == name)
@@ -80,7 +81,8 @@ def test_killed_anywhere_in_the_repair_or_in_the_undo(name: str, fixture_copy: S
     disk = FaultyDisk(None)
     repair(whole, disk)
     chosen = random.Random(name).sample(range(1, disk.changes_seen + 1), min(8, disk.changes_seen))
-    for number in chosen:
+    turn = list(KILLED).index(name)
+    for number in sample(chosen, 2, turn):
         store = stores.copy(root, tmp_path / f"repair-{number}")
         faulty = FaultyDisk(None)
         faulty.kill_before(number)
@@ -98,7 +100,8 @@ def test_killed_anywhere_in_the_repair_or_in_the_undo(name: str, fixture_copy: S
     disk = FaultyDisk(None)
     undo(disk, plan_undo(Disk(), corpus.config(counting, case)))
     steps = Counter(disk.steps_seen)
-    for number in random.Random(name).sample(range(1, disk.changes_seen + 1), min(8, disk.changes_seen)):
+    chosen = random.Random(name).sample(range(1, disk.changes_seen + 1), min(8, disk.changes_seen))
+    for number in sample(chosen, 2, turn + 1):
         store = stores.copy(whole, tmp_path / f"undo-{number}")
         faulty = FaultyDisk(None)
         faulty.kill_before(number)
