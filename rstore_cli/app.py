@@ -51,6 +51,7 @@ COMMANDS = {
     "serve": "Serve the store to RocketMQ clients.",
     "replicate": "Copy a running broker's store and keep the copy up to date.",
     "rewind": "Make an old master's store a slave's: cut it where the logs diverged.",
+    "promote": "Make a stopped slave's store one that a master starts on.",
     "send": "Send messages to a running cluster.",
     "consume": "Show messages of a running cluster, with a group or without.",
     "tail": "Show new messages of a cluster or store as they come.",

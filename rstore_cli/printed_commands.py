@@ -24,7 +24,7 @@ PARTS = {
 """Commands of several parts."""
 _PLAIN = (
     "init put get query recover undo plan-start truncate reindex expire rebuild-config verify-crc check doctor status "
-    "flush serve replicate rewind send consume tail trace copy seal scrub heal restore console report top bench"
+    "flush serve replicate rewind promote send consume tail trace copy seal scrub heal restore console report top bench"
 )
 _GOES_ON = (
     "again and applies beside brings corrects counts creates deletes does ends finishes first for gives has in is "

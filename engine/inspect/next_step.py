@@ -50,7 +50,21 @@ _ORDER = tuple(Fix)
 STORE_COMMANDS = (
     *("init", "put", "get", "query", "recover", "salvage", "undo", "plan-start", "truncate", "reindex", "expire"),
     *("rebuild-config", "config", "offsets", "dump", "verify-crc", "check", "doctor", "status", "flush", "serve"),
-    *("replicate", "rewind", "tail", "trace", "backup", "seal", "scrub", "heal", "restore", "report", "console", "top"),
+    *(
+        "replicate",
+        "rewind",
+        "promote",
+        "tail",
+        "trace",
+        "backup",
+        "seal",
+        "scrub",
+        "heal",
+        "restore",
+        "report",
+        "console",
+        "top",
+    ),
 )
 """Commands that go by --store and -c."""
 _NAMED = re.compile(rf"\brstore (?=(?:{'|'.join(STORE_COMMANDS)})\b(?!-| --conf\b|[^(),;\n]* --store ))")

@@ -10,7 +10,7 @@ import typer
 
 from rstore_cli._common import FOUND, OK, Jobs, settings_of
 from rstore_cli.change import ChangeCommand, SalvageDir, Verbose, absolute
-from rstore_cli.master_options import Acl, HaPort
+from rstore_cli.remote_broker import Acl, HaPort
 from rstore_cli.repository import KeyCommand, KeyFile
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import typer
 
 from rstore_cli._common import settings_of
 from rstore_cli.change import ChangeCommand, SalvageDir, Verbose, absolute
-from rstore_cli.master_options import Acl, HaPort, HaTls, TlsCa, TlsCert, TlsKey, master_of
+from rstore_cli.master_options import master_of
+from rstore_cli.remote_broker import Acl, HaPort, HaTls, TlsCa, TlsCert, TlsKey
 
 if TYPE_CHECKING:
     from engine.rewind.change import RewindChange

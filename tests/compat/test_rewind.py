@@ -1,8 +1,10 @@
-"""An old master of Apache's, killed, goes back to where it diverged from the slave that took over, and follows it."""
+"""A slave takes over from a killed master of Apache's; that one goes back to where they diverged, and follows it."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +20,7 @@ from engine.repair.change import Ending, carry_out
 from engine.repair.replay.plan import ReplayRequest
 from engine.replay import ReplayChange
 from engine.rewind.change import RewindChange
+from engine.rewind.promote_change import PromoteChange
 from engine.store import MessageStore
 from tests.compat import real_broker, served, toolchain
 from tests.compat.replicas import consume, log_bytes, produce, until
@@ -61,14 +64,23 @@ def test_an_old_master_of_apaches_rejoins(names: str, tmp_path: Path, whose: str
         replicate(StoreConfig(store_path_root_dir=new), ReplicateOptions(broker.broker, until_caught_up=True), _quiet)
         only_old = produce(broker.broker, "Load", 1000, size=4000, name="old")
         broker.kill()
+    conf = tmp_path / "slave.conf"
+    conf.write_text(f"{SLAVE}haMasterAddress={broker.ha}\n")
+    promoted = carry_out(PromoteChange(service=broker.ha, conf=str(conf)), Disk(), config(new))
+    assert (promoted.ending, promoted.plan.old.answers) == (Ending.APPLIED, False)
+    assert promoted.plan.end > common.last
     with ExitStack() as running:
         if whose == "apache":
-            master = running.enter_context(real_broker.broker(new, names, COMMON))
+            master = running.enter_context(real_broker.broker(new, names, conf.read_text()))
         else:
             port = str(real_broker.free_port(4))  # Apache's slave asks for topics on the VIP port, two below
             master = running.enter_context(  # type: ignore[assignment]
-                served.serve(new, COMMON + "brokerRole=ASYNC_MASTER\n", "--namesrv", names, "--port", port)
+                served.serve(new, conf.read_text(), "--namesrv", names, "--port", port)
             )
+        # Clients go on: they find it by the name server, and it takes and gives messages.
+        command = [sys.executable, "-m", "rstore_cli.app", "send", "Load", "--namesrv", names, "--body", "after"]
+        until(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, 60)
+        assert consume(master.broker, "Load") == common.bodies | {b"after"}
         only_new = produce(master.broker, "Load", 600, size=4000, name="new")
         done = carry_out(RewindChange(RemoteBroker(master.broker)), Disk(), config(old))
         assert done.ending is Ending.APPLIED
@@ -82,7 +94,7 @@ def test_an_old_master_of_apaches_rejoins(names: str, tmp_path: Path, whose: str
         end = only_new.last + 1
         assert log_bytes(copy, 0, end) == log_bytes(new, 0, end)
         with real_broker.broker(old, names, f"{SLAVE}haMasterAddress={master.ha}\n") as slave:
-            bodies = common.bodies | only_new.bodies
+            bodies = common.bodies | only_new.bodies | {b"after"}
             until(lambda: end_of(old) > only_new.last, 60)
             until(lambda: len(consume(slave.broker, "Load")) == len(bodies), 60)
             assert consume(slave.broker, "Load") == bodies

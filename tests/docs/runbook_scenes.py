@@ -135,6 +135,14 @@ def upgraded(base: Path) -> None:
     )
 
 
+def failover(base: Path) -> None:
+    """A slave whose master has gone, and its broker.conf."""
+    unpack(base, "keys")
+    (base / HOME / "broker.conf").write_text(
+        "brokerName=broker-a\nbrokerRole=SLAVE\nbrokerId=1\nhaMasterAddress=127.0.0.1:1\n"
+    )
+
+
 @contextlib.contextmanager
 def parted(base: Path) -> Iterator[dict[str, str]]:
     """A slave that was the master for a while: from some place on its log holds other messages than the broker's."""
@@ -183,4 +191,5 @@ SCENES: dict[str, Scene] = {
     "parted": parted,
     "upgrade": plain(upgraded),
     "page-lost": plain(page_lost),
+    "failover": plain(failover),
 }

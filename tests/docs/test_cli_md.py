@@ -32,6 +32,7 @@ ELSEWHERE = {
     "serve",
     "replicate",
     "rewind",
+    "promote",
     "send",
     "consume",
     "tail",

@@ -77,6 +77,7 @@ ELSEWHERE = {
     "flush": "no byte changes",
     "replicate": "asks its broker first",
     "rewind": "asks its broker first",
+    "promote": "changes a store",
 }
 
 

@@ -44,6 +44,7 @@ RUN_ON = {
     "serve",
     "replicate",
     "rewind",
+    "promote",
     "send",
     "consume",
     "tail",

@@ -20,8 +20,8 @@ INCIDENTS = runbook.incidents()
 
 
 def test_all_incidents_and_scenes() -> None:
-    assert len(INCIDENTS) == 13
-    assert [int(incident.title.split(".")[0]) for incident in INCIDENTS] == list(range(1, 14))
+    assert len(INCIDENTS) == 14
+    assert [int(incident.title.split(".")[0]) for incident in INCIDENTS] == list(range(1, 15))
     assert {incident.scene for incident in INCIDENTS} == set(SCENES)
     head = runbook.RUNBOOK.read_text(encoding="utf-8").split("\n## ")[0]
     pasted = [line.split(" # ")[0].strip() for line in head.splitlines() if line.startswith("    ")]
