@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from engine.errors import FormatError, InvalidArgument, NextStep, NotFound, StorageError
 from engine.files.disk import Disk
@@ -89,7 +89,7 @@ class ReadStore(MessageReader):
             self._index_files.clear()
             self.log.close()
 
-    def __enter__(self) -> ReadStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +12,12 @@ import typer
 from engine.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.backup.archive.reading import ArchivedStore
     from engine.backup.repository import Repository
     from engine.config import StoreConfig
+    from engine.log.source import SegmentedLog
     from engine.read_store import ReadStore
 
 Repo = Annotated[
@@ -112,9 +117,21 @@ class ArchiveOptions:
             from engine.read_store import ReadStore
 
             return ReadStore(config)
+        return self._with_archive(config, self.location)
+
+    @contextmanager
+    def open_source(self, config: StoreConfig) -> Iterator[SegmentedLog | None]:
+        """The log of the store with its archive, for a scan; None: no archive is named. Raises as `open_store`."""
+        if not self.location:
+            yield None
+            return
+        with self._with_archive(config, self.location) as store:
+            yield store.source
+
+    def _with_archive(self, config: StoreConfig, location: str) -> ArchivedStore:
         from engine.backup.archive.archive import archive_of
         from engine.backup.archive.reading import ArchivedStore
         from engine.files.disk import Disk
 
-        repository = open_repo(self.location, self.key_file, self.key_command)
+        repository = open_repo(location, self.key_file, self.key_command)
         return ArchivedStore(config, archive_of(Disk(), config, repository, self.name))

@@ -10,6 +10,7 @@ import typer
 from engine.errors import InvalidArgument
 from rstore_cli._common import FOUND, OK, parse_size, parse_time, settings_of
 from rstore_cli.change import ChangeCommand, Verbose
+from rstore_cli.repository import Archive, ArchiveName, ArchiveOptions, KeyCommand, KeyFile
 
 if TYPE_CHECKING:
     from engine.repair.replay.plan import ReplayPlan
@@ -44,11 +45,16 @@ def scan(
         str | None,
         typer.Option("--base-offset", metavar="OFFSET", help="Physical offset of the file's first byte."),
     ] = None,
+    archive: Archive = None,
+    archive_name: ArchiveName = None,
+    key_file: KeyFile = None,
+    key_command: KeyCommand = None,
 ) -> None:
     """Read the log past damage: list the lost bytes and the sound records after them.
 
     Reads only; a broker may be running. Exit code 1 when something is lost. A file that is not named like a segment
-    needs --base-offset, unless it is a piece in salvage/.
+    needs --base-offset, unless it is a piece in salvage/. With --archive the segments that rstore expire --archive has
+    deleted are read, too.
     """
     settings = settings_of(context)
     output = settings.output()
@@ -56,6 +62,8 @@ def scan(
         raise InvalidArgument("--base-offset requires --file")
     if file is not None and (start, end) != (None, None):
         raise InvalidArgument("--from and --to exclude --file")
+    archived = ArchiveOptions(archive, archive_name, key_file, key_command)
+    archived.demand_archive()
     low, high, base = _offset(start, "--from"), _offset(end, "--to"), _offset(base_offset, "--base-offset")
     config = settings.load()
 
@@ -67,7 +75,8 @@ def scan(
         if file is not None:
             report = scan_file(Disk(), config, str(file), base=base, progress=tick)
         else:
-            report = scan_store(Disk(), config, start=low, end=high, progress=tick)
+            with archived.open_source(config) as through:
+                report = scan_store(Disk(), config, start=low, end=high, progress=tick, through=through)
     if output.json:
         output.document(report.to_json())
     else:

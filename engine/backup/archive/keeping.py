@@ -249,6 +249,7 @@ class ArchiveKeeper:
             units=tuple(self._repository.put_piece(data, prove=True)[0] for data in tables.units),
             keys=tuple((low, self._repository.put_piece(data, prove=True)[0]) for low, data in tables.keys),
         )
+        self._demand()
         put_archived(self._repository, note.archive, archived)
 
 

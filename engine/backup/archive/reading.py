@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from engine.log.place import Place
     from engine.log.queue_time import StoreTimeOf
     from engine.log.reading import TimedQueueReader
-    from engine.log.source import Segment
+    from engine.log.source import Segment, SegmentedLog
 
 
 class ArchivedStore(ReadStore):
@@ -57,6 +57,11 @@ class ArchivedStore(ReadStore):
     def archived_below(self) -> int:
         """See ReadStore."""
         return self.log.min_offset
+
+    @property
+    def source(self) -> SegmentedLog:
+        """The log of both, for a scan."""
+        return self._both
 
     @property
     def log_range(self) -> str:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from engine.config import StoreConfig
     from engine.inspect.store.odd import OddFile
-    from engine.log.source import LogSource
+    from engine.log.source import LogSource, SegmentedLog
     from engine.log.tally import Counted
 
 MOVED = "a displaced record: its physicalOffset is another one"
@@ -241,7 +241,7 @@ def _first_byte(log: LogSource, damage: Damage) -> int | None:
     return None
 
 
-def boundary(log: ClosedLog, scanner: Scanner, offset: int, *, back: int | None = None) -> int:
+def boundary(log: SegmentedLog, scanner: Scanner, offset: int, *, back: int | None = None) -> int:
     """The first place at or after `offset` where a record (or what stands in its place) begins.
 
     `back`: only so many bytes before it are read (default: from the segment's start). What they tell is sure where no

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
     from engine.inspect.dump.saved_log import SavedRepair
-    from engine.log.source import LogSource
+    from engine.log.source import LogSource, SegmentedLog
 
 DISTANCES = 20
 """Distances of displaced records that are listed one by one, most frequent first."""
@@ -217,10 +217,12 @@ def scan_store(
     start: int | None = None,
     end: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    through: SegmentedLog | None = None,
 ) -> ScanReport:
     """The log of a store from the physical offset `start` up to `end` (default: all). Runs beside a live process.
 
-    `progress` is called with bytes of the log read so far and in all.
+    `progress` is called with bytes of the log read so far and in all. `through`: the store's log with what an archive
+    has of it; None: the store's files alone.
 
     Raises:
         NotAStore, CannotRepair, StorageError.
@@ -235,8 +237,10 @@ def scan_store(
         return report
     report.live = holder_of(disk, files.root) is not None
     size = files.config.max_message_size
-    with ClosedLog(disk, files.log) as log:
-        first = files.log[0].offset if start is None else boundary(log, Scanner(log, max_message_size=size), start)
+    with ClosedLog(disk, files.log) as own:
+        log = through or own
+        oldest = log.segments[0].offset
+        first = oldest if start is None else boundary(log, Scanner(log, max_message_size=size), start)
         last = files.log[-1].end if end is None else end
         for event in whole_records(disk, log, first, end, max_message_size=size, live=report.live):
             counting.feed(event)

@@ -10,15 +10,19 @@ from pathlib import Path
 import pytest
 
 from engine.backup.archive.archived import ArchivedSegment, archived_names, get_archived, put_archived
+from engine.backup.archive.keeping import ArchiveKeeper
 from engine.backup.check import check_repository
+from engine.backup.leases import Lease
 from engine.backup.prune import forget, plan_forget, prune
 from engine.backup.retention import Keep
 from engine.config import of_store
-from engine.errors import FormatError, NotFound, Refused, RStoreError, StorageError
+from engine.errors import FormatError, NotFound, Refused, RStoreError, StorageError, StoreLocked
+from engine.files.disk import Disk
 from engine.format import properties
 from engine.format.message import StoredMessage, make_msg_id
+from engine.inspect.dump.salvage_scan import scan_store
 from engine.read_store import ReadStore
-from engine.repair.expire.expire import ExpireRules
+from engine.repair.expire.expire import ExpireRules, plan_expire
 from tests.conftest import Store
 from tests.engine.backup import archives, repositories
 from tests.engine.opening import assert_sound
@@ -224,6 +228,52 @@ def test_forget_and_prune_never_lose_what_the_archive_alone_has(
     assert check_repository(repository, 1.0).unused == 0
     with archives.opened(repository, store) as reader:
         assert archives.messages(reader) == before
+
+
+def test_prune_and_expire_do_not_work_at_once(fixture_copy: Store, tmp_path: Path) -> None:
+    store = fixture_copy("clean-small")
+    repository = repositories.new(tmp_path / "repository")
+    repositories.back_up(repository, store)
+    before = stores.snapshot(store)
+    with Lease(repository.objects, "backup prune", removes=True), pytest.raises(StoreLocked, match="backup prune"):
+        archives.expire(repository, store)
+    assert stores.snapshot(store) == before
+    keeper = ArchiveKeeper(repository, "a")
+    disk, config = Disk(), of_store(store)
+    with keeper.hold():
+        plan = plan_expire(disk, config, archives.NOW, archive=keeper)
+        with pytest.raises(StoreLocked, match="expire --archive"):
+            prune(repository, lambda _: True)
+        repository.objects.delete([one.name for one in repository.objects.list("leases")])  # as one taken for dead
+        forget(repository, plan_forget(repository, [repository.snapshots()[0].snapshot_id], Keep(), None))
+        prune(repository, lambda _: True)
+        assert plan.held
+        with pytest.raises((StoreLocked, NotFound)):
+            keeper.keep(disk, plan.files, plan.held, None)
+    assert repositories.log_of(store).keys() == {path.name for path in (store / "commitlog").iterdir()}
+
+
+def test_a_scan_past_damage_reads_through(fixture_copy: Store, tmp_path: Path) -> None:
+    store = fixture_copy("clean-small")
+    repository = repositories.new(tmp_path / "repository")
+    first = min((store / "commitlog").iterdir())
+    data = bytearray(first.read_bytes())
+    data[5000:5040] = bytes(40)
+    first.write_bytes(data)
+    repositories.back_up(repository, store)
+    config = of_store(store)
+    expected = scan_store(Disk(), config)
+    assert expected.lost_bytes
+    archives.expire(repository, store)
+    assert not scan_store(Disk(), config).lost
+    with archives.opened(repository, store) as reader:
+        report = scan_store(Disk(), config, through=reader.source)
+        assert (report.sound, report.lost_bytes, report.blanks) == (
+            expected.sound,
+            expected.lost_bytes,
+            expected.blanks,
+        )
+        assert [one.offset for one in report.lost] == [one.offset for one in expected.lost]
 
 
 def test_the_archive_is_that_of_the_note(fixture_copy: Store, tmp_path: Path) -> None:
