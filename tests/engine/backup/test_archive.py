@@ -29,6 +29,7 @@ from tests.engine.opening import assert_sound
 from tests.engine.repair.expire.test_expire import age
 from tests.support import stores
 from tests.support.in_memory import tmp_path
+from tests.support.wide import sample
 
 __all__ = ["tmp_path"]
 
@@ -76,7 +77,7 @@ def test_by_place_by_id_by_key_and_by_time(fixture_copy: Store, tmp_path: Path) 
         }
         by_key = {key: reader.query(*key, 64).offsets for key in sorted(keys)}
         times = sorted({one.store_timestamp for one in every})
-        some_times = random.Random(1).sample(times, min(10, len(times)))
+        some_times = random.Random(1).sample(times, min(3, len(times)))
         bounds = {
             (queue, time): (reader.lower_bound(*queue, time), reader.upper_bound(*queue, time))
             for queue in reader.queues()
@@ -192,7 +193,8 @@ OLDEST = ExpireRules(forced=True)
 POLICIES = (Keep(last=1), Keep(hourly=1), Keep(daily=1), Keep(weekly=1), Keep(monthly=1), Keep(yearly=1))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.wide
+@pytest.mark.parametrize("seed", sample(range(12), 6, 1))
 def test_forget_and_prune_never_lose_what_the_archive_alone_has(
     seed: int, fixture_copy: Store, fixture_store: Store, tmp_path: Path
 ) -> None:
