@@ -64,7 +64,7 @@ types: setup ## mypy, strict
 	$(PY) -m mypy
 
 bench: setup java ## ours against Apache 4.9.8 on this machine: build/bench/report.md (BENCH_ARGS="--quick")
-	$(PY) -m rstore_cli.app bench --warm --cold --spark --serve --client --replication --output build/bench $(BENCH_ARGS)
+	$(PY) -m rstore_cli.app bench --warm --cold --spark --serve --client --replication --backup --output build/bench $(BENCH_ARGS)
 
 interop: setup java browser ## against Apache RocketMQ 4.9.8 itself (Java, Maven), and the pipeline on Spark (Java); skipped without
 	@$(MAKE) --no-print-directory interop-stores

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.bench import clients, replicated, served, spark
+from engine.bench import backups, clients, replicated, served, spark
 from engine.bench.jobs import GROWN, JOBS, LIMITS, Job
 from engine.bench.results import Cache
 from engine.bench.workload import GIB, MIB, SPARSE, Workload, growing, workloads
@@ -17,7 +17,7 @@ QUICK_SIZE = 128 * MIB
 QUICK_ROUNDS = 1
 SMALLEST = MIB
 LIMIT_S = 300
-_APART = (spark.NAME, served.NAME, clients.NAME, replicated.NAME)
+_APART = (spark.NAME, served.NAME, clients.NAME, replicated.NAME, backups.NAME)
 """Jobs that have their own workloads."""
 
 
@@ -37,7 +37,7 @@ class BenchOptions:
         work: where logs and copies go and stay; None: a temporary directory that goes.
         limit: seconds after which a measure is ended.
         spark, serve, client, replication: whether the pipeline on Spark, the daemon under load, the client, or
-            replication is measured, too; alone, where it is the only job.
+            replication is measured, too; alone, where it is the only job. `backup`: the same of backups.
         quick: short loads.
     """
 
@@ -57,6 +57,7 @@ class BenchOptions:
     replication: bool = False
     quick: bool = False
     client: bool = False
+    backup: bool = False
 
     @property
     def wants_spark(self) -> bool:
@@ -79,9 +80,14 @@ class BenchOptions:
         return self.replication or replicated.NAME in self.jobs
 
     @property
+    def wants_backup(self) -> bool:
+        """By the flag, or as a job."""
+        return self.backup or backups.NAME in self.jobs
+
+    @property
     def apart(self) -> int:
         """Jobs that have their own workloads and are wanted."""
-        return self.wants_spark + self.wants_serve + self.wants_client + self.wants_replication
+        return self.wants_spark + self.wants_serve + self.wants_client + self.wants_replication + self.wants_backup
 
     def checked(self) -> BenchOptions:
         """Self. Raises InvalidArgument: a name that there isn't, a size that is too small."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from engine.bench.jobs import BY_NAME, LIMITS, Against, Floor, Job
 from engine.bench.plot import plot
+from engine.bench.report_backups import backup_lines
 from engine.bench.report_clients import client_lines
 from engine.bench.report_replicated import replication_lines
 from engine.bench.report_served import served_lines
@@ -109,6 +110,7 @@ def _lines(results: Results, *, drawn: bool) -> Iterator[str]:
     yield from served_lines(results.served)
     yield from client_lines(results.clients)
     yield from replication_lines(results.replicated)
+    yield from backup_lines(results.backups)
     yield from _how()
 
 

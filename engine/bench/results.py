@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine.bench.backups import BackupResults
 from engine.bench.clients import ClientResults
 from engine.bench.jobs import BY_NAME, FLOORS, GROWN, LIMITS, Against, Floor
 from engine.bench.measure import Measurement
@@ -79,6 +80,7 @@ class Results:
             cores.
         served: the daemon under load. clients: our client beside Java's.
         replicated: copies of logs, and sends to masters with slaves.
+        backups: backups and restores.
     """
 
     samples: dict[tuple[JobPlace, Side], list[Measurement]] = field(default_factory=dict)
@@ -93,6 +95,7 @@ class Results:
     served: ServedResults = field(default_factory=ServedResults)
     clients: ClientResults = field(default_factory=ClientResults)
     replicated: ReplicationResults = field(default_factory=ReplicationResults)
+    backups: BackupResults = field(default_factory=BackupResults)
 
     def add(self, place: JobPlace, side: Side, sample: Measurement) -> None:
         """One more."""
@@ -227,6 +230,7 @@ class Results:
             "serve": self.served.to_json(),
             "client": self.clients.to_json(),
             "replication": self.replicated.to_json(),
+            "backup": self.backups.to_json(),
             "failures": self.failures,
             "ended": self.ended,
         }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from engine.bench import apache, clients, replicated, served, spark, stores
+from engine.bench import apache, backups, clients, replicated, served, spark, stores
 from engine.bench.child import MAKE
 from engine.bench.jobs import JOBS, Against, Job, Size
 from engine.bench.machine import machine
@@ -122,6 +122,8 @@ class _Run:
             self._client()
         if wanted.wants_replication:
             self._replication()
+        if wanted.wants_backup:
+            self._backup()
         return results
 
     def _told(self, label: str) -> None:
@@ -178,6 +180,18 @@ class _Run:
         self.done += 1
         if wanted.work is None:
             stores.remove(kept.root)
+
+    def _backup(self) -> None:
+        """Backups and restores, beside restic and borg."""
+        self._told("creating a store to back up")
+        kept = stores.keep(backups.workload(self.wanted.size), self.work, self._make)
+        bench = backups.BackupBench(self.wanted.program, self.work, kept, self._told)
+        try:
+            self.results.backups = bench.measure(self.wanted.rounds)
+        except StorageError as error:
+            self.results.failures.append(f"backups: {error}")
+        self.done += 1
+        stores.remove(kept.root)  # it has grown
 
     def _spark(self) -> None:
         """The pipeline's jobs, against the engine alone."""

@@ -45,6 +45,9 @@ LARGE_INDEX = 64 * MIB
 _SMALL_SLOTS, _SMALL_ENTRIES = 50_000, 400_000
 _WINDOW = 8 * MIB
 _POOL = 4 * MIB
+_TEXT = 64 * MIB
+"""Bytes of text: the same part comes again farther off than compression looks back."""
+_WORDS, _LONGEST_WORD = 4096, 12
 _STEP = 7919
 _MIX = 2654435761
 _HEX = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
@@ -62,6 +65,7 @@ class Workload:
         segment: bytes of a commit log file.
         fill: the share of each file that holds records; a blank record closes the rest, which takes no room.
         seed: of the bodies.
+        is_text: whether bodies are words, which can be compressed, or bytes at random, which can't.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Workload:
     segment: int = GIB
     fill: float = 1.0
     seed: int = 1
+    is_text: bool = False
 
     def sized(self, size: int) -> Workload:
         """The same with a log of `size` bytes, in files that are no larger."""
@@ -131,7 +136,7 @@ class Workload:
 
     def body_of(self, number: int) -> bytes:
         """The `number`-th body."""
-        pool = _pool(self.seed)
+        pool = _pool(self.seed, self.is_text)
         at = _body_at(np.array([number]), len(pool), self.body)[0]
         return pool[at : at + self.body].tobytes()
 
@@ -222,7 +227,7 @@ def write_log(workload: Workload, directory: Path, progress: Callable[[int, int]
 
 def bodies(workload: Workload, count: int) -> Iterator[bytes]:
     """The first `count` bodies."""
-    pool = _pool(workload.seed).tobytes()
+    pool = _pool(workload.seed, workload.is_text).tobytes()
     for at in _body_at(np.arange(count), len(pool), workload.body):
         yield pool[at : at + workload.body]
 
@@ -232,7 +237,7 @@ class _Rows:
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
-        self._pool = _pool(workload.seed)
+        self._pool = _pool(workload.seed, workload.is_text)
         self._bodies = np.lib.stride_tricks.sliding_window_view(self._pool, workload.body)
         template = message.encode(workload.message(0, bytes(workload.body)))
         self._template = np.frombuffer(bytes(template), dtype=np.uint8)
@@ -284,8 +289,16 @@ def _body_at(number: NDArray[np.int64], pool: int, body: int) -> NDArray[np.int6
 
 
 @functools.lru_cache(maxsize=2)
-def _pool(seed: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(seed).integers(0, 256, _POOL, dtype=np.uint8)
+def _pool(seed: int, is_text: bool) -> NDArray[np.uint8]:
+    random = np.random.default_rng(seed)
+    if not is_text:
+        return random.integers(0, 256, _POOL, dtype=np.uint8)
+    letters = random.integers(ord("a"), ord("z") + 1, (_WORDS, _LONGEST_WORD), dtype=np.uint8)
+    words = [
+        row[:length].tobytes() for row, length in zip(letters, random.integers(3, _LONGEST_WORD, _WORDS), strict=True)
+    ]
+    text = b" ".join([words[i] for i in random.integers(0, _WORDS, _TEXT // 4)])
+    return np.frombuffer(text, dtype=np.uint8)[:_TEXT]
 
 
 def _mixed(number: NDArray[np.int64]) -> NDArray[np.uint64]:

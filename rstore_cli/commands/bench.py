@@ -65,6 +65,10 @@ def bench(
         bool,
         typer.Option("--replication", help="Also slaves and masters, against Apache's (it alone: --job replication)."),
     ] = False,
+    backup: Annotated[
+        bool,
+        typer.Option("--backup", help="Also backups and restores, beside restic and borg (it alone: --job backup)."),
+    ] = False,
     work: Annotated[
         Path | None,
         typer.Option(
@@ -112,6 +116,7 @@ def bench(
         replication,
         quick,
         client,
+        backup,
     ).checked()
     settings.on_interrupt = "the measurements so far are lost; none of your stores was touched"
     with _progress(settings) as progress:
