@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotRepair, Refused
+from engine.format.topic_rules import FORBIDDEN
 from engine.inspect.next_step import command_line
 from engine.inspect.store.layout import arranged, layout_of
 from engine.log.source import ClosedLog
@@ -22,12 +23,13 @@ from engine.rewind.master import facts_json, is_slave
 from engine.rewind.offsets import OffsetsPlan, plan_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from engine.client.remote_broker import BrokerFacts
     from engine.errors import RStoreError
     from engine.files.disk import Disk
     from engine.inspect.store.survey import StoreFiles
+    from engine.log.derive import TopicQueue
     from engine.repair.recover.ledger import Above
     from engine.rewind.divergence import OtherLog
 
@@ -65,16 +67,37 @@ class RewindPlan:
         """Groups that have read messages that go, by queue."""
         return () if self.cut is None else self.cut.ledger.above
 
+    @property
+    def of_brokers(self) -> int:
+        """How many of these are delayed messages, or of transactions: no broker takes such records of a producer."""
+        return sum(count for queue, (count, _) in self._after.items() if queue.topic in FORBIDDEN)
+
+    @property
+    def _after(self) -> Mapping[TopicQueue, tuple[int, int]]:
+        return {} if self.cut is None else self.cut.repair.log.end.after
+
     def messages_back(self, salvage: str | None) -> tuple[str, ...]:
-        """The commands that put the messages that go to the new master, as a shell takes them."""
-        if not self.messages:
+        """The commands that send the messages that go to the new master, as a shell takes them.
+
+        Where there are others among them (`of_brokers`), those that can be sent, topic by topic.
+        """
+        topics = sorted({queue.topic for queue in self._after} - FORBIDDEN)
+        if not topics:
             return ()
         repair = "ID" if salvage is None else os.path.basename(salvage)
         names = self.master.settings.get("namesrvAddr") or "HOST:PORT"
-        return (
-            command_line(self.files.config, "salvage", "export", repair, "--output", EXPORTED),
-            shlex.join(("rstore", "send", "--jsonl", EXPORTED, "--namesrv", names)),
-        )
+        export = ("salvage", "export", repair)
+        send = shlex.join(("rstore", "send", "--jsonl", EXPORTED, "--namesrv", names))
+        every: list[tuple[str, ...]] = [("--topic", topic) for topic in topics] if self.of_brokers else [()]
+        lines = [(command_line(self.files.config, *export, *one, "--output", EXPORTED), send) for one in every]
+        return tuple(command for pair in lines for command in pair)
+
+    def delayed_back(self, salvage: str | None) -> str | None:
+        """The command that puts the others, as what they stand for, into a store of their own; None: there are none."""
+        if not self.of_brokers:
+            return None
+        repair = "ID" if salvage is None else os.path.basename(salvage)
+        return command_line(self.files.config, "salvage", "replay", repair, "--into", "DIR")
 
     def to_json(self, *, salvage: str | None = None) -> dict[str, Any]:
         """The plan as truncate's, with `rewind`."""
@@ -103,6 +126,7 @@ class RewindPlan:
                 ],
                 "offsets": [one.to_json() for one in self.offsets.back],
                 "messagesBack": list(self.messages_back(salvage)),
+                "delayedBack": self.delayed_back(salvage),
             },
         }
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from engine.rewind.change import RewindChange
     from engine.rewind.rewind import RewindPlan
 
+_SHOWN = 20
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -146,10 +147,20 @@ class _Rewind(ChangeCommand["RewindPlan"]):
         )
 
     def _show_next(self, plan: RewindPlan, salvage: str | None) -> None:
-        commands = plan.messages_back(salvage)
-        if not commands:
-            return
-        self.output.text()
-        self.output.text("To send the removed messages to the new master, once the rewind is done:")
-        for command in commands:
-            self.output.text(f"  {command}")
+        from engine.format.quantities import counted
+
+        commands, others = plan.messages_back(salvage), plan.delayed_back(salvage)
+        if commands:
+            self.output.text()
+            self.output.text("To send the removed messages to the new master, once the rewind is done:")
+            for command in commands[:_SHOWN]:
+                self.output.text(f"  {command}")
+            if len(commands) > _SHOWN:
+                self.output.text(f"  … and {len(commands) - _SHOWN} more (--json lists all)")
+        if others is not None:
+            self.output.text()
+            self.output.text(
+                f"{counted(plan.of_brokers, 'message')} of these are delayed or of transactions, which no broker takes "
+                "from a producer; as what they stand for, into a store of their own:"
+            )
+            self.output.text(f"  {others}")

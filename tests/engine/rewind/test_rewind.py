@@ -370,6 +370,12 @@ def test_offsets_are_brought_back(tmp_path: Path) -> None:
         ]
         done = rewind(one)
         assert done.ending is Ending.APPLIED
+        assert done.plan.of_brokers == 7
+        export, send = done.plan.messages_back(done.salvage)
+        name = Path(str(done.salvage)).name
+        assert export.endswith(f"salvage export {name} --topic T --output tail.jsonl")
+        assert send == "rstore send --jsonl tail.jsonl --namesrv HOST:PORT"
+        assert str(done.plan.delayed_back(done.salvage)).endswith(f"salvage replay {name} --into DIR")
         kept = fastjson.loads((config / "consumerOffset.json").read_text())["offsetTable"]
         lost = {queue_id: len(one.lost.get(("T", queue_id), ())) for queue_id in range(QUEUES)}
         assert kept["T@readers"] == {str(queue_id): ends[queue_id] - lost[queue_id] for queue_id in range(QUEUES)}
