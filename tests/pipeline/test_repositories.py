@@ -27,10 +27,10 @@ from engine.store import MessageStore
 from tests.engine.backup import repositories
 from tests.engine.opening import assert_sound, message, small
 from tests.engine.pipeline.test_repositories import back_up
-from tests.pipeline.test_export import Dying, Killed, expected, places
+from tests.pipeline.test_export import Dying, Killed, damaged, expected, places
 from tests.pipeline.test_lag import NOW, made
 from tests.rstore_cli.conftest import Cli, _no_settings_from_outside, cli  # noqa: F401 - fixtures
-from tests.support import golden, mutate, stores
+from tests.support import golden, stores
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,15 +70,13 @@ def without(result: JobResult, *names: str) -> dict[str, Any]:
 
 
 def test_every_column_of_every_record(
-    spark: SparkSession, fixture_store: Store, golden_store: Store, tmp_path: Path, key: Path
+    spark: SparkSession, fixture_store: Store, fixture_copy: Store, golden_store: Store, tmp_path: Path, key: Path
 ) -> None:
-    """Seven stores in one repository, and each by itself; with damage, and in small splits."""
+    """Eight stores in one repository, and each by itself; with damage, and in small splits."""
     repository = repositories.new(tmp_path / "r")
     roots = {name: fixture_store(name) for name in SMALL}
     roots |= {f"golden-{name}": golden_store(name) for name in golden.NAMES}
-    case = next(case for case in golden.cases() if case["base"] == "clean-small" and case["ops"])
-    roots["damaged"] = stores.copy(golden_store("clean-small"), tmp_path / "damaged")
-    mutate.apply(roots["damaged"], case["ops"])
+    roots["damaged"], bad = damaged(fixture_copy)
     for name, root in roots.items():
         back_up(repository, name, root)
     before = stores.snapshot(tmp_path / "r")
@@ -88,7 +86,7 @@ def test_every_column_of_every_record(
     assert rows(ours) == theirs
     assert {row["store"] for row in theirs} == set(roots)
     assert ours.count() == len(theirs)
-    assert any(row["damage"] for row in theirs)
+    assert [row["physical_offset"] for row in theirs if row["damage"]] == [bad.offset]
     one = read(spark, tmp_path / "r", key, storeName="lmq", columns="physical_offset,store").collect()
     assert [row["physical_offset"] for row in one] == [r["physical_offset"] for r in theirs if r["store"] == "lmq"]
     assert stores.snapshot(tmp_path / "r") == before

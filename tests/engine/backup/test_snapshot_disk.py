@@ -172,9 +172,9 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     """Pieces that were read are let go."""
     root = tmp_path / "store"
     (root / "commitlog").mkdir(parents=True)
-    size = 10 * PIECE_SIZE
+    size = 9 * PIECE_SIZE
     with (root / "commitlog" / f"{0:020d}").open("wb") as file:
-        for number in range(10):
+        for number in range(9):
             file.write(bytes([number + 1]) * PIECE_SIZE)
     disk = backed_up(tmp_path / "repository", of_store(root).with_changes(mapped_file_size_commit_log=size))
     with ClosedLog(disk, disk.segments) as log:
