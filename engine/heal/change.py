@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.format import names
@@ -16,6 +16,7 @@ from engine.repair.change import Change, ChangeRun
 from engine.repair.recover.apply import apply
 from engine.repair.recover.following import after
 from engine.repair.recover.pieces import touched
+from engine.seals.directory import seals_directory, write_seal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,6 +75,11 @@ class HealChange(Change[HealPlan]):
         """See Change."""
         return () if plan.repair is None else touched(disk, plan.repair)
 
+    def rewritten(self, disk: Disk, plan: HealPlan) -> Iterable[str]:
+        """See Change."""
+        kept = {path for path, _ in plan.sealed}
+        return (path for path, _ in self.touched(disk, plan) if path not in kept)
+
     def apply(self, run: ChangeRun, plan: HealPlan) -> str | None:
         """See Change."""
         assert plan.repair is not None
@@ -85,6 +91,9 @@ class HealChange(Change[HealPlan]):
             salvage_dir=self.salvage_dir,
             again=self.again,
         )
+        directory = seals_directory(plan.files.root)
+        for path, seal in plan.sealed if self.seals is None else ():  # written by us, and what was sealed
+            write_seal(run.disk, directory, replace(seal, mtime_ns=run.disk.stat(path).mtime_ns))
         return applied.salvage
 
     def if_interrupted(self, plan: HealPlan) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from engine.log.derive import TopicQueue
     from engine.repair.recover.ledger import Ledger
     from engine.repair.recover.plan import RecoverPlan
+    from engine.seals.seal import Seal
 
 _NAMED = 3
 
@@ -121,6 +122,7 @@ class HealPlan:
         passed: groups that won't read what came back; `unread`: how many of these messages no group will read.
         problems: sentences.
         store: keeps the fetched bytes.
+        sealed: segments (paths) that are as they were sealed afterwards, and their seals.
     """
 
     files: StoreFiles
@@ -134,6 +136,7 @@ class HealPlan:
     unread: int
     problems: tuple[str, ...]
     store: Store
+    sealed: tuple[tuple[str, Seal], ...] = ()
 
     @property
     def messages(self) -> int:

@@ -11,6 +11,7 @@ recovery would refuse; the log alone is written then, and all else stays as it i
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.heal.sources import HealCopy, HealSource
+    from engine.inspect.store.repairs import Repair
     from engine.inspect.store.survey import StoreFiles
     from engine.log.source import Segment
     from engine.repair.change import Caller
     from engine.repair.recover.plan import RecoverPlan
+    from engine.seals.seal import Seal
 
 PAGE = 4096
 CHANGED = "pages changed since the segment was sealed"
@@ -84,7 +87,8 @@ class HealPlanner:
         files = arranged(self.surveyed, layout_of(self.disk, self.surveyed))
         with self.caller.progress("reading the log") as tick:
             damage = find_damage(self.disk, files, jobs=self.jobs, progress=tick)
-        healed, left, problems = self._fetch_all(files, damage, store)
+        killed = [one for one in unfinished(repairs(self.disk, files.root)) if one.manifest["command"] == "heal"]
+        healed, left, sealed = self._fetch_all(files, damage, store, killed)
         continuity = Continuity()
         while any(one.part.lost is not LostKind.CHANGED for one in healed):
             with self.caller.progress("comparing queue offsets"):
@@ -93,7 +97,7 @@ class HealPlanner:
             healed, left = _without(healed, left, continuity)
             if len(healed) == many:
                 break
-        repair, log_only = self._repair(files, damage, healed, left)
+        repair, log_only = self._repair(healed, left, bool(killed))
         passed, unread = self._passed(continuity if healed else Continuity())
         return HealPlan(
             self.surveyed,
@@ -105,17 +109,18 @@ class HealPlanner:
             None if repair is None or log_only else ledger_of(self.disk, repair),
             passed,
             unread,
-            (*problems, *self._problems(damage)),
+            (*sealed.problems, *self._problems(damage)),
             store,
+            tuple(_kept(sealed, repair)),
         )
 
     # --- fetching ---------------------------------------------------------------------------------------------------
 
     def _fetch_all(
-        self, files: StoreFiles, damage: LogDamage, store: Store
-    ) -> tuple[list[HealedPart], list[LeftPart], list[str]]:
+        self, files: StoreFiles, damage: LogDamage, store: Store, killed: Sequence[Repair]
+    ) -> tuple[list[HealedPart], list[LeftPart], SealedLog]:
         with ClosedLog(self.disk, files.log) as log:
-            sealed = self._compare_with_seals(files, damage, log, store)
+            sealed = self._compare_with_seals(files, damage, log, store, killed)
             healed, left = self._fetch_lost(files, damage, log, sealed, store)
         written = Intervals()
         for one in healed:
@@ -134,9 +139,11 @@ class HealPlanner:
                 left.append(
                     LeftPart(LostPart(pages.segment, pages.start, pages.end, LostKind.CHANGED, CHANGED), pages.why)
                 )
-        return sorted(healed, key=lambda one: one.part.start), left, sealed.problems
+        return sorted(healed, key=lambda one: one.part.start), left, sealed
 
-    def _compare_with_seals(self, files: StoreFiles, damage: LogDamage, log: ClosedLog, store: Store) -> SealedLog:
+    def _compare_with_seals(
+        self, files: StoreFiles, damage: LogDamage, log: ClosedLog, store: Store, killed: Sequence[Repair]
+    ) -> SealedLog:
         missing = [part.segment for part in damage.parts if part.lost is LostKind.MISSING]
         segments = sorted((*files.log, *missing), key=lambda one: one.offset)
         directory = self.seals or seals_directory(files.root)
@@ -147,7 +154,9 @@ class HealPlanner:
         lost = Intervals()
         for part in damage.parts:
             lost.add(part.start, part.end)
-        healer = SealHealer(self.disk, directory, self.sources, store, log)
+        root = os.path.abspath(files.root)
+        resumed = frozenset(os.path.join(root, piece["path"]) for one in killed for piece in one.pieces)
+        healer = SealHealer(self.disk, directory, self.sources, store, log, resumed)
         with self.caller.progress("comparing with the seals") as tick:
             return healer.heal(segments, lost, tick)
 
@@ -284,11 +293,10 @@ class HealPlanner:
         return tuple(pages)
 
     def _repair(
-        self, files: StoreFiles, damage: LogDamage, healed: Sequence[HealedPart], left: Sequence[LeftPart]
+        self, healed: Sequence[HealedPart], left: Sequence[LeftPart], was_killed: bool
     ) -> tuple[RecoverPlan | None, bool]:
         """What carries it out, and whether that is the log alone."""
-        killed = [one for one in unfinished(repairs(self.disk, files.root)) if one.manifest["command"] == "heal"]
-        if not healed and not killed:
+        if not healed and not was_killed:
             return None, False
         with self.caller.progress("planning") as tick:
             repair = plan_recover(
@@ -327,6 +335,14 @@ class HealPlanner:
                 f"the log ends at {damage.end}, {damage.torn} bytes after it are no whole record: heal fills in what"
                 " lies before the log end; where a master's log continues, rstore replicate copies the rest"
             )
+
+
+def _kept(sealed: SealedLog, repair: RecoverPlan | None) -> Iterator[tuple[str, Seal]]:
+    """Seals that stay true: of segments in which nothing else is written."""
+    others = () if repair is None else (*repair.log.mends, *(one.physical_offset for one in repair.log.requeued))
+    for path, seal in sealed.whole.items():
+        if not any(seal.offset <= offset < seal.end for offset in others):
+            yield path, seal
 
 
 def _sentence(copy: HealCopy, outcome: Unproved) -> str:

@@ -11,6 +11,7 @@ its seal counts only where no page changed but those of ranges that are lost any
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,12 +64,14 @@ class SealedLog:
         proved: ranges (physical) that are as they were sealed, once the pieces are written.
         left: pages that stay changed.
         problems: seals that can't be read.
+        whole: seals of segments that are as they were sealed once their pieces are written, by path.
     """
 
     pieces: dict[int, SealedPiece] = field(default_factory=dict)
     proved: Intervals = field(default_factory=Intervals)
     left: list[ChangedPages] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    whole: dict[str, Seal] = field(default_factory=dict)
     _seals: dict[int, Seal] = field(default_factory=dict)
 
     def is_proved(self, start: int, end: int) -> bool:
@@ -81,6 +84,7 @@ class SealedLog:
         for start, end in other.proved:
             self.proved.add(start, end)
         self.left += other.left
+        self.whole |= other.whole
         self._seals |= other._seals
 
     def contradicts(self, log: ClosedLog, segment: Segment, fetched: Readable, first: int, last: int) -> bool:
@@ -119,6 +123,7 @@ class SealHealer:
         sources: where copies are looked for.
         store: keeps what is fetched.
         log: of the store that is healed.
+        resumed: files that a killed heal has written to.
     """
 
     disk: Disk
@@ -126,6 +131,7 @@ class SealHealer:
     sources: Sequence[HealSource]
     store: Store
     log: ClosedLog
+    resumed: frozenset[str]
 
     def heal(self, segments: Sequence[Segment], lost: Intervals, tick: Tick | None) -> SealedLog:
         """Read all segments that have a seal.
@@ -158,11 +164,14 @@ class SealHealer:
 
     def _all_pieces(self, segment: Segment, seal: Seal, outcome: SealedLog, lost: Intervals) -> bool:
         """Whether the seal counts."""
-        is_rot = segment.held == 0 or self.disk.stat(segment.file).mtime_ns == seal.mtime_ns
+        is_rot = segment.held == 0 or os.path.abspath(segment.path) in self.resumed
+        is_rot = is_rot or self.disk.stat(segment.file).mtime_ns == seal.mtime_ns
         for number in range(seal.piece_count):
             self._piece(segment, seal, number, outcome, lost, is_rot=is_rot)
             if outcome.problems:
                 return False
+        if outcome.pieces and outcome.is_proved(segment.offset, segment.end):
+            outcome.whole[segment.path] = seal
         return True
 
     def _seal(self, segment: Segment, outcome: SealedLog) -> Seal | None:
