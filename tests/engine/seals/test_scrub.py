@@ -30,7 +30,7 @@ from tests.support import stores
 from tests.support.wide import WIDE
 
 SIZE = 65536
-ROUNDS, A_ROUND = (500, 20) if WIDE else (10, 20)
+ROUNDS, A_ROUND = (500, 20) if WIDE else (8, 25)
 
 
 @pytest.fixture(scope="module")

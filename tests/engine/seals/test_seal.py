@@ -74,7 +74,7 @@ def test_pages_are_hashed_as_the_specification_says() -> None:
     assert hash_pages(bytes(PAGE_SIZE)).tolist() == [xxh64(bytes(PAGE_SIZE))]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, 255)), min_size=1, max_size=6))
 def test_each_change_is_located_to_its_page(changes: list[tuple[int, int]]) -> None:
     data = bytearray(DATA)
