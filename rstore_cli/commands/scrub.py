@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _SHOWN = 50
 _WEEK = "7d"
-_LOST = ("unreadable", "missing", "no file")
+_NOT_HEALED = ("unsteady", "seal damaged")
 _WHAT = {
     "changed": "changed since it was sealed",
     "unreadable": "the disk can't read it",
@@ -73,7 +73,7 @@ def scrub(
         _until_interrupted(output, disk, config, ScrubOptions(directory, limit, period_ms))
     with output.progress("scrub") as tick:
         result = run(disk, config, ScrubOptions(directory, limit, None if pace is None else period_ms), tick)
-    _show(output, config, result)
+    _show(output, config, result, () if directory is None else ("--seals", directory))
     raise typer.Exit(FOUND if result.wrong else OK)
 
 
@@ -103,7 +103,7 @@ def _until_interrupted(output: Output, disk: Disk, config: StoreConfig, options:
     raise typer.Exit(OK)
 
 
-def _show(output: Output, config: StoreConfig, result: Scrubbed) -> None:
+def _show(output: Output, config: StoreConfig, result: Scrubbed, where: tuple[str, ...]) -> None:
     if output.json:
         output.document(result.to_json())
         return
@@ -125,10 +125,10 @@ def _show(output: Output, config: StoreConfig, result: Scrubbed) -> None:
     from engine.inspect.next_step import command_line, read
 
     output.text()
-    if any(one.explained.reason or one.kind in _LOST for one in result.wrong):
-        heals = command_line(config, "heal", "--from", "SOURCE")
-        output.text(f"Next: {heals} (takes what is damaged from a backup, another store or a running broker)")
-    else:  # the records are readable: nothing but their seals tells that they are others
+    if any(one.kind not in _NOT_HEALED for one in result.wrong):
+        heals = command_line(config, "heal", "--from", "SOURCE", *where)
+        output.text(f"Next: {heals} (takes what has changed from a backup, another store or a running broker)")
+    else:
         output.text(f"Next: {read(config)}")
 
 
