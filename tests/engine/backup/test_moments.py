@@ -14,7 +14,7 @@ from engine.backup.leases import Lease
 from engine.backup.objects.directory import DirectoryObjects
 from engine.backup.repository import open_repository
 from engine.config import StoreConfig, of_store
-from engine.errors import NotFound, StorageError, StoreLocked
+from engine.errors import InvalidArgument, StorageError, StoreLocked
 from engine.files.disk import Disk
 from engine.files.raw_file import Bytes
 from engine.format import fastjson, names, sysflag
@@ -144,7 +144,7 @@ def test_one_topic_of_two(tmp_path: Path) -> None:
 def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
     repository = repositories.new(tmp_path / "repository")
     repositories.back_up(repository, two_topics(tmp_path / "store"))
-    with pytest.raises(NotFound, match="Wnated"):
+    with pytest.raises(InvalidArgument, match="Wnated"):
         repositories.bring_back(repository, tmp_path / "new", topics=("Wanted", "Wnated"))
     assert not (tmp_path / "new").exists()
 
