@@ -1,15 +1,14 @@
 """The segment that a broker writes, backed up as it grows: judged and stored from where the last round ended.
 
 Whole pieces (PIECE_SIZE) are stored once. What comes after the last whole one is stored in parts, a part a round, so
-that a round writes about what came since the last one and not the piece again. Parts are joined as they become many:
-one that is at most twice as long as what is stored now is stored again with it, so that their lengths more than double
-from the end: at most some twenty, and each byte is written again a few times at the most.
+that a round writes about what came since the last one and not the piece again. Sixteen parts are joined to one, and
+sixteen of those again: so there are at most some fifty, and a byte is stored again once for each such level.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.backup.create.judging import judge_segment
 from engine.backup.manifest import JOINED, PIECE_SIZE, BackedUpDamage, SegmentPieces
@@ -21,8 +20,18 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.log.source import ClosedLog, Segment
 
+_JOINED_AT = 15
+"""With the one that is stored just now sixteen."""
 MARK = 256
 """Bytes before the log end that tell it from another one."""
+
+
+class SegmentPart(NamedTuple):
+    """Bytes after the last whole piece: the object's name, how many, and how often they were joined."""
+
+    name: str
+    length: int
+    level: int
 
 
 @dataclass(slots=True)
@@ -30,14 +39,14 @@ class GrowingSegment:
     """See the module. Up to physical offset `end` its records are proved, and stored.
 
     Attributes:
-        pieces: whole ones from the segment's start on; `parts`: what comes after them, each with its length.
+        pieces: whole ones from the segment's start on; `parts`: what comes after them.
         mark: the last bytes before `end`: where they are others, the broker has lost the log end and written another.
     """
 
     segment: Segment
     end: int
     pieces: list[str | None] = field(default_factory=list)
-    parts: list[tuple[str, int]] = field(default_factory=list)
+    parts: list[SegmentPart] = field(default_factory=list)
     records: int = 0
     messages: int = 0
     first_time: int = 0
@@ -76,7 +85,7 @@ class GrowingSegment:
 
     def made(self, *, left: bool) -> SegmentPieces:
         """What the segment is made of."""
-        rest = [JOINED.join(name for name, _ in self.parts)] if self.parts else []
+        rest = [JOINED.join(part.name for part in self.parts)] if self.parts else []
         segment = self.segment
         return SegmentPieces(
             segment.offset,
@@ -99,14 +108,17 @@ class GrowingSegment:
             self.pieces += writer.put(lambda at, length: log.read(first + at, length), whole)
             self.parts.clear()
             base += whole
-        begin = base + sum(length for _, length in self.parts)
+        begin = base + sum(part.length for part in self.parts)
         if upto > begin:
-            while self.parts and self.parts[-1][1] <= 2 * (upto - begin):
-                begin -= self.parts.pop()[1]
+            level = 0
+            while len(self.parts) >= _JOINED_AT and self.parts[-_JOINED_AT].level == level:
+                begin -= sum(part.length for part in self.parts[-_JOINED_AT:])
+                del self.parts[-_JOINED_AT:]
+                level += 1
             data = log.read(begin, upto - begin)
             if len(data) < upto - begin:
                 raise StorageError(f"the log ends at {begin + len(data)}, while it is read up to {upto}")
-            self.parts.append((writer.put_part(data), len(data)))
+            self.parts.append(SegmentPart(writer.put_part(data), len(data), level))
         if upto > self.end:
             self.end = upto
             self.mark = bytes(log.read(max(self.segment.offset, upto - MARK), min(MARK, upto - self.segment.offset)))

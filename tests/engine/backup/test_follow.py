@@ -164,9 +164,9 @@ def test_a_round_stores_about_what_came(followed: Callable[..., Followed], tmp_p
     end = one.states[-1].end
     (piece,) = one.repository.get_segment(one.states[-1].created.snapshot.segments[0].pieces).pieces  # type: ignore[union-attr]
     assert piece is not None
-    assert len(parts_of(piece)) <= 12
+    assert len(parts_of(piece)) <= 17
     stored = sum(entry.size for entry in one.repository.objects.list("pieces"))
-    assert end < stored < 12 * end
+    assert end < stored < 3 * end
     before = check_repository(one.repository, 1.0)
     assert before.unused > 30
     prune(one.repository, lambda _: True)

@@ -68,7 +68,7 @@ def test_one_snapshot_and_another(tmp_path: Path) -> None:
         made.append(back_up(repository, serving.listening.broker, spool))
         put(100)
         made.append(back_up(repository, serving.listening.broker, spool))
-        end = serving.broker.watched(()).store.log.max_offset
+        end = serving.broker.store.log.max_offset
         assert made[1].snapshot.end == end > 2 * SIZES["mapped_file_size_commit_log"]
 
     serve(tmp_path / "store", work)
@@ -106,7 +106,7 @@ def test_it_is_followed_through_lost_connections(tmp_path: Path) -> None:
             if number % 2:
                 origin._reader.close()
             follower._round()
-            assert states[-1].end == serving.broker.watched(()).store.log.max_offset
+            assert states[-1].end == serving.broker.store.log.max_offset
         origin.close()
 
     serve(tmp_path / "store", work)
