@@ -31,7 +31,7 @@ def test_a_running_broker_of_apaches_as_source(tmp_path: Path) -> None:
     master = tmp_path / "master"
     with real_broker.name_server(tmp_path / "names") as names:
         with real_broker.broker(master, names, SETTINGS) as broker:
-            sent = produce(broker.broker, "Heal", 40_000, name="first")
+            sent = produce(broker.broker, "Heal", 50_000, name="first")
         store = stores.copy(master, tmp_path / "store")
         truth = whole_log(store)
         files = sorted((store / "commitlog").iterdir())

@@ -48,7 +48,7 @@ def test_killed_anywhere_and_run_again(bridged: bool, fixture_copy: Store, tmp_p
     changes = random.Random(5).sample(range(1, counting.changes_seen + 1), BETWEEN)
     kills += [lambda disk, nth=nth: disk.kill_before(nth) for nth in (*changes, counting.changes_seen)]
     assert len(kills) > 40
-    for number, arm in enumerate(sample(kills, 16, 3 * bridged)):
+    for number, arm in enumerate(sample(kills, 24, 3 * bridged)):
         copy = stores.copy(store, tmp_path / f"killed-{number}")
         disk = FaultyDisk(None)
         arm(disk)

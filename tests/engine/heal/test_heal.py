@@ -40,7 +40,7 @@ from tests.support import stores
 from tests.support.checking import check_clean
 from tests.support.wide import WIDE
 
-ROUNDS = 300 if WIDE else 3
+ROUNDS = 300 if WIDE else 2
 DAMAGES = 12
 
 
@@ -61,7 +61,7 @@ def good(fixture_copy: Store) -> Path:
 @pytest.mark.wide
 @pytest.mark.parametrize("kind", ["store", "repository", "encrypted"])
 def test_damage_of_all_kinds(kind: str, good: Path, tmp_path: Path) -> None:
-    """Twelve damages a store: 108 in all kinds of source, 10,800 in a wide run."""
+    """Twelve damages a store: 72 in all kinds of source, 10,800 in a wide run."""
     truth = log_of(good)
     secret = repositories.SECRET if kind == "encrypted" else None
     source = good if kind == "store" else repository(tmp_path / "repository", good, secret)
