@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.log.source import ClosedLog, Segment
 
-_JOINED_AT = 15
+_MOST_ALIKE = 15
 """With the one that is stored just now sixteen."""
 MARK = 256
 """Bytes before the log end that tell it from another one."""
@@ -111,9 +111,9 @@ class GrowingSegment:
         begin = base + sum(part.length for part in self.parts)
         if upto > begin:
             level = 0
-            while len(self.parts) >= _JOINED_AT and self.parts[-_JOINED_AT].level == level:
-                begin -= sum(part.length for part in self.parts[-_JOINED_AT:])
-                del self.parts[-_JOINED_AT:]
+            while len(self.parts) >= _MOST_ALIKE and self.parts[-_MOST_ALIKE].level == level:
+                begin -= sum(part.length for part in self.parts[-_MOST_ALIKE:])
+                del self.parts[-_MOST_ALIKE:]
                 level += 1
             data = log.read(begin, upto - begin)
             if len(data) < upto - begin:
