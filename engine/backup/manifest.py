@@ -23,6 +23,8 @@ JOINED = "+"
 """Between the names of parts that are one piece together."""
 FORMAT = 1
 _MOST_NAMES = 1 << 20
+_SIGNED = {"mtime_ns", "first_time"}
+"""Fields that may be negative: a file's time before 1970, the time that a damaged header says."""
 
 _Made = TypeVar("_Made")
 
@@ -233,13 +235,13 @@ def _all(made: type[_Made], rows: list[Any], where: str) -> tuple[_Made, ...]:
 
 
 def _made(made: type[_Made], fields: dict[str, Any], where: str) -> _Made:
-    """A dataclass of plain fields, each of the type that its annotation says; numbers are not negative."""
+    """A dataclass of plain fields, each of the type that its annotation says; numbers are not negative, but _SIGNED."""
     for field in dataclasses.fields(made):  # type: ignore[arg-type]
         value = fields.get(field.name)
         kind = {"int": int, "str": str, "bool": bool}.get(str(field.type))
         if field.name not in fields or (kind is not None and type(value) is not kind):
             raise FormatError(f"{field.name} is missing or has the wrong type", path=where)
-        if kind is int and fields[field.name] < 0:
+        if kind is int and fields[field.name] < 0 and field.name not in _SIGNED:
             raise FormatError(f"{field.name} is negative", path=where)
     return made(**{field.name: fields[field.name] for field in dataclasses.fields(made)})  # type: ignore[arg-type]
 

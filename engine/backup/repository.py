@@ -113,8 +113,10 @@ class Repository:
         return b"".join(self._get(Kind.PIECE, PIECES, part) for part in parts_of(piece))
 
     def put_segment(self, segment: SegmentPieces, *, prove: bool = False) -> tuple[str, int]:
-        """As `put_piece`, of what a segment is made of."""
-        return self._put(Kind.SEGMENT, SEGMENTS, segment.encode(), prove=prove)
+        """As `put_piece`, of what a segment is made of. Raises FormatError: nobody could read it."""
+        data = segment.encode()
+        SegmentPieces.decode(data, self.path(SEGMENTS))
+        return self._put(Kind.SEGMENT, SEGMENTS, data, prove=prove)
 
     def get_segment(self, name: str) -> SegmentPieces:
         """What a segment is made of. Raises NotFound, FormatError, StorageError."""
@@ -123,8 +125,9 @@ class Repository:
     # --- snapshots --------------------------------------------------------------------------------------------------
 
     def put_snapshot(self, snapshot: Snapshot) -> SnapshotName:
-        """Store a snapshot: all that it names is there. Raises StorageError."""
+        """Store a snapshot: all that it names is there. Raises StorageError; FormatError: nobody could read it."""
         data = snapshot.encode()
+        Snapshot.decode(data, self.path(SNAPSHOTS))
         snapshot_id = self.hash_of(data)[:_ID]
         when = datetime.fromtimestamp(snapshot.finished / 1000, UTC)
         name = f"{when.strftime(_TIME)}.{snapshot.finished % 1000:03}Z-{snapshot_id}"

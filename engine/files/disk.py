@@ -151,11 +151,11 @@ class Disk(FileSystems):
         finally:
             file.close()
 
-    def write_file_atomically(self, path: str, data: Bytes) -> None:
+    def write_file_atomically(self, path: str, data: Bytes, *, like: str | None = None) -> None:
         """Give `path` new content at one stroke: after a crash it holds the old bytes or the new ones, whole.
 
-        By way of `<path>.tmp`, which is gone when it fails. Owner and mode of an existing file are kept; a link stays
-        one: what it leads to is replaced, where links are followed.
+        By way of `<path>.tmp`, which is gone when it fails. Owner and mode of an existing file are kept, or those of
+        `like` given; a link stays one: what it leads to is replaced, where links are followed.
         """
         path = self._behind_link(path)
         temporary = path + ".tmp"
@@ -164,7 +164,7 @@ class Disk(FileSystems):
             file = self.open_raw(temporary, new=True)
             try:
                 file.write(0, data)
-                self._copy_owner(path, file.descriptor, temporary)
+                self._copy_owner(like or path, file.descriptor, temporary)
                 self.step("write-atomically:written")
                 file.sync(0, len(data))
             finally:

@@ -73,7 +73,7 @@ def write_edit(disk: Disk, edit: ConfEdit) -> None:
         return
     disk.step("promote.conf")
     if not disk.exists(edit.kept):
-        disk.write_file_atomically(edit.kept, edit.old)
+        disk.write_file_atomically(edit.kept, edit.old, like=edit.path)  # who may read it is the same
     disk.step("promote.conf-kept")
     disk.write_file_atomically(edit.path, edit.new)
     disk.step("promote.conf-written")

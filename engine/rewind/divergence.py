@@ -6,7 +6,7 @@ equal where all bytes of a record are, its physical offset, queue offset, store 
 divergence a single record may be equal all the same (the blank one that closes a file has two fields): what a probe
 said is proved by comparing all bytes of a window before the cut, and where they differ, the search goes on before that.
 
-A record that differs while those after it are equal is no divergence: one of the copies is damaged, and nothing is cut.
+Records that differ while one after them is equal are no divergence: one of the copies is damaged, and nothing is cut.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 WINDOW = 4 << 20
 """Bytes before the cut that are compared, at least; and twice the largest message."""
+AHEAD = 1 << 20
+"""Bytes after the cut in which no record may be the same."""
 _READ = 1 << 20
+_PROBED_AT_ONCE = 128 << 10
 
 
 class OtherLog(Protocol):
@@ -151,17 +154,33 @@ class _Search:
             if differing is None:
                 self._demand_diverged(common)
                 return Divergence(common, start, self._fetched, self._tail(common))
-            self._demand_diverged(differing.offset)
+            last = self._record_at(common - 1)
+            self._demand_diverged(differing.offset, None if last.blank else last)
             high = differing.offset
 
-    def _demand_diverged(self, offset: int) -> None:
-        """What comes after the divergence differs, too. Raises CannotRepair: a single record does."""
+    def _demand_diverged(self, offset: int, same: _Record | None = None) -> None:
+        """What comes after the divergence differs, too, record by record: up to AHEAD bytes are looked at.
+
+        `same`: a record after it that is known to be the same. Raises CannotRepair: there is one.
+        """
         rows = self._sound_after(offset, self._high)
-        first, after = next(rows, None), next(rows, None)
-        if first is not None and after is not None and self._is_same(after):
+        first = next(rows, None)
+        if first is None:
+            return
+        at, theirs = first.end, b""
+        for row in rows if same is None else ():
+            if row.offset >= offset + AHEAD:
+                break
+            if row.end > at + len(theirs):
+                at = row.offset
+                theirs = self._fetch(at, min(max(_PROBED_AT_ONCE, row.length), self._high - at))
+            if self._ours(row.offset, row.length) == theirs[row.offset - at : row.end - at]:
+                same = row
+                break
+        if same is not None:
             raise CannotRepair(
-                f"the record at offset {first.offset} differs from the master's, and the one after it does not: "
-                "one of the two is damaged",
+                f"the record at offset {first.offset} differs from the master's, and one after it, at {same.offset}, "
+                "does not: one of the two logs is damaged",
                 offset=first.offset,
                 hint="next: rstore verify-crc, here and at the master",
             )

@@ -7,7 +7,7 @@
 | 5 | 3 | zeros |
 | 8 | 8 | physical offset of the segment |
 | 16 | 8 | its size, bytes |
-| 24 | 8 | its file's modification time when it was sealed, ns since 1970 |
+| 24 | 8 | its file's modification time when it was sealed, ns since 1970 (signed) |
 | 32 | 8 | when it was sealed, ms since 1970 |
 | 40 | 8 | sound records |
 | 48 | 4 | length of the notes, bytes |
@@ -39,7 +39,7 @@ VERSION = 1
 LARGEST_NOTES = 4 << 20
 LARGEST_SEGMENT = 1 << 40
 """Bytes: what a damaged header claims beyond is not believed."""
-_HEAD = struct.Struct(">4sB3xQQQQQI4x32s")
+_HEAD = struct.Struct(">4sB3xQQqQQI4x32s")
 HEAD_SIZE = _HEAD.size
 _IDENTITY = struct.Struct(">QQ")
 

@@ -142,8 +142,9 @@ class ArchivedName:
 
 
 def put_archived(repository: Repository, archive: str, segment: ArchivedSegment) -> ArchivedName:
-    """Store it: all that it names is there. Raises StorageError."""
+    """Store it: all that it names is there. Raises StorageError; FormatError: nobody could read it."""
     data = segment.encode()
+    ArchivedSegment.decode(data, repository.path(ARCHIVES))
     name = f"{ARCHIVES}/{archive}/{segment_name(segment.offset)}-{repository.hash_of(data)[:_ID]}"
     repository.put_object(Kind.ARCHIVED, name, data)
     return ArchivedName(archive, segment.offset, name)

@@ -242,7 +242,7 @@ class ArchiveKeeper:
             offset=segment.offset,
             size=segment.size,
             pieces=held.name,
-            first_time=made.first_time,
+            first_time=max(0, made.first_time),
             newest_time=made.newest_time,
             messages=made.messages,
             queues=tables.queues,

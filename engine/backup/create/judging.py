@@ -69,7 +69,7 @@ def judge_segment(
             records, messages, first, newest = figures
             judged.damage += [_range(one) for one in held]
             held.clear()
-            judged.first_time = judged.first_time or first
+            judged.first_time = judged.first_time or max(0, first)  # no CRC covers it: it may say anything
             judged.newest_time = max(judged.newest_time, newest)
             judged.records += records
             judged.messages += messages

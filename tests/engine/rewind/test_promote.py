@@ -110,7 +110,8 @@ def test_the_configuration_is_changed_line_by_line(slave: Path, conf: Path) -> N
     assert read_properties(conf.read_bytes()).values == values | {"brokerRole": "ASYNC_MASTER", "brokerId": "0"}
     assert conf.read_bytes().splitlines()[0] == b"# the slave of a-0"
     assert conf.stat().st_mode & 0o777 == 0o640
-    assert conf.with_name("broker.conf.before-promote").read_bytes() == CONF % NOBODY.encode()
+    kept = conf.with_name("broker.conf.before-promote")
+    assert (kept.read_bytes(), kept.stat().st_mode & 0o777) == (CONF % NOBODY.encode(), 0o640)
     again = carry_out(PromoteChange(conf=str(conf)), Disk(), small(slave))
     assert (again.ending, again.plan.conf.changes if again.plan.conf else None) == (Ending.UNCHANGED, ())
     assert sorted(path.name for path in conf.parent.iterdir()) == ["broker.conf", "broker.conf.before-promote"]

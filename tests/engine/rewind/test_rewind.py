@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.broker.ha.slave import LinkStatus, SlaveClient
+from engine.client.ha_reader import HaReader
 from engine.client.remote_broker import BrokerFacts, RemoteBroker
 from engine.config import BrokerRole
 from engine.errors import CannotRepair, FormatError, PeerLost, Refused
@@ -23,6 +24,7 @@ from engine.inspect.check.check import check
 from engine.inspect.store.consumers import DELIVERY
 from engine.repair.change import Ending, Outcome, carry_out, preview
 from engine.rewind.change import RewindChange
+from engine.rewind.divergence import OtherLog
 from engine.rewind.rewind import RewindPlan
 from engine.store import MessageStore
 from tests.engine.broker.ha.pair import LOG, QUICK, until
@@ -280,6 +282,33 @@ def test_a_damaged_record_is_no_divergence(which: str, tmp_path: Path) -> None:
         with pytest.raises(CannotRepair, match="is damaged") as error:
             one.plan()
         assert error.value.offset == at
+
+
+class Rotten:
+    """The new master's log, with a byte changed in each of some records (physical offsets)."""
+
+    def __init__(self, log: OtherLog, bad: list[int]) -> None:
+        self._log = log
+        self._bad = [at + 36 for at in bad]  # bornTimestamp
+
+    def read(self, offset: int, length: int) -> bytes:
+        data = bytearray(self._log.read(offset, length))
+        for at in self._bad:
+            if offset <= at < offset + length:
+                data[at - offset] ^= 1
+        return bytes(data)
+
+
+@pytest.mark.parametrize("many", [2, 40])
+@pytest.mark.parametrize("ours", [0, 50])
+def test_damage_of_several_records_at_the_master_is_no_divergence(ours: int, many: int, tmp_path: Path) -> None:
+    """A page of small records rots at the master: what both have after it is not cut here."""
+    with diverged(tmp_path, 15, 400, ours, 50) as one, HaReader("127.0.0.1", one.port) as reader:
+        common = [at for at in records(one.old) if at < one.common]
+        bad = common[-5 - many : -5]
+        with pytest.raises(CannotRepair, match="one of the two logs is damaged") as error:
+            one.plan(other=Rotten(reader, bad))
+        assert error.value.offset == bad[0]
 
 
 @pytest.mark.leaves

@@ -292,3 +292,11 @@ def test_json_of_a_run(store: Path) -> None:
     told = json.loads(json.dumps(seal(store).to_json()))
     assert [row["segment"] for row in told["sealed"]] == [int(path.name) for path in segments(store)[:-1]]
     assert all(row["state"] == "sealed" and row["root"] for row in told["sealed"])
+
+
+def test_a_file_of_before_1970(tmp_path: Path) -> None:
+    """Another program gave it an impossible time."""
+    root = filled(tmp_path / "store")
+    os.utime(segments(root)[1], ns=(-(10**9), -(10**9)))
+    assert seal(root).clean
+    assert not scrubbed(root).wrong
