@@ -7,8 +7,10 @@ one, and a manifest stays small.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,6 +25,7 @@ JOINED = "+"
 """Between the names of parts that are one piece together."""
 FORMAT = 1
 _MOST_NAMES = 1 << 20
+_HASH = re.compile("[0-9a-f]{64}")
 _SIGNED = {"mtime_ns", "first_time"}
 """Fields that may be negative: a file's time before 1970, the time that a damaged header says."""
 
@@ -235,20 +238,24 @@ def _all(made: type[_Made], rows: list[Any], where: str) -> tuple[_Made, ...]:
 
 
 def _made(made: type[_Made], fields: dict[str, Any], where: str) -> _Made:
-    """A dataclass of plain fields, each of the type that its annotation says; numbers are not negative, but _SIGNED."""
-    for field in dataclasses.fields(made):  # type: ignore[arg-type]
-        value = fields.get(field.name)
-        kind = {"int": int, "str": str, "bool": bool}.get(str(field.type))
-        if field.name not in fields or (kind is not None and type(value) is not kind):
-            raise FormatError(f"{field.name} is missing or has the wrong type", path=where)
-        if kind is int and fields[field.name] < 0 and field.name not in _SIGNED:
-            raise FormatError(f"{field.name} is negative", path=where)
-    return made(**{field.name: fields[field.name] for field in dataclasses.fields(made)})  # type: ignore[arg-type]
+    """A dataclass of plain fields, each of the type that its annotation says; numbers are not negative."""
+    values = []
+    for name, kind in _shape(made):  # type: ignore[arg-type]
+        value = fields.get(name)
+        if (kind is not None and type(value) is not kind) or (value is None and name not in fields):
+            raise FormatError(f"{name} is missing or has the wrong type", path=where)
+        if kind is int and value < 0:  # type: ignore[operator]
+            raise FormatError(f"{name} is negative", path=where)
+        values.append(value)
+    return made(*values)
 
 
-def _is_piece(value: object) -> bool:
-    return isinstance(value, str) and all(map(_is_hash, parts_of(value)))
+@functools.cache
+def _shape(made: type[Any]) -> tuple[tuple[str, type | None], ...]:
+    """The names of a dataclass's fields, in order, and their types where these are plain."""
+    kinds: dict[str, type] = {"int": int, "str": str, "bool": bool}
+    return tuple((field.name, kinds.get(str(field.type))) for field in dataclasses.fields(made))
 
 
 def _is_hash(value: object) -> bool:
-    return isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef")
+    return isinstance(value, str) and _HASH.fullmatch(value) is not None
