@@ -5,7 +5,8 @@ that a broker writes ends, for us, with its last proved record (judging.py). So 
 some moment of the broker was, without its lock. Configuration is read afterwards: offsets of groups may be newer than
 the log's end, never older than what had been read when the backup began; a restore that ends earlier takes them back.
 
-What the snapshot before has is not read again: a complete segment of the same length and time is the same segment.
+What the snapshot before has is not read again: a complete segment of the same length and time is the same segment. A
+repair may cut the log within it, or change it, while it is followed: its file's time tells.
 What was stored before a kill is in the repository under its name, and is not stored again.
 """
 
@@ -200,12 +201,15 @@ class StoreCopier:
         self, writer: PieceWriter, segment: Segment, before: SegmentRef | None, *, is_last: bool
     ) -> KnownSegment | None:
         """A segment's pieces, stored; None where the broker has deleted it meanwhile: retention begins at the front."""
-        known = self._known.get(segment.offset)
-        if known is not None and not is_last:
-            self._tick(segment.size, read=False)
-            return known
+        known = None if is_last else self._known.get(segment.offset)
+        if is_last:
+            self._known.pop(segment.offset, None)  # the log was cut within it: it is complete no more
         try:
             mtime_ns = self._origin.mtime_ns(segment)
+            if known is not None and (known.ref.size, known.ref.mtime_ns) == (segment.size, mtime_ns):
+                self._tick(segment.size, read=False)
+                return known
+            known = None
             if before is not None and not is_last and (before.size, before.mtime_ns) == (segment.size, mtime_ns):
                 known = self._stored_before(before)
             stopped = is_last and not self._origin.is_live

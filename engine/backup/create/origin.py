@@ -129,7 +129,12 @@ class LocalOrigin:
         self._see()
 
     def look(self) -> None:
-        """As StoreOrigin: a listing of the log's directories, and now and then of all."""
+        """As StoreOrigin: a listing of the log's directories, and now and then of all.
+
+        Files are opened again: a broker's recovery, or a repair, deletes segments after the log end, which are made
+        again under the same names.
+        """
+        self._log.close()
         if time.monotonic() - self._surveyed >= _SURVEY_S:
             self._survey()
         else:

@@ -134,7 +134,7 @@ def write_topics(
         StorageError: the repository can't give a piece, or the disk refused.
     """
     written = WrittenTopics(target.end)
-    names_of = {topic.encode(): topic for topic in topics}
+    names_of = {_encoded(topic): topic for topic in topics}
     if log.segments:
         for event in Scanner(log, max_message_size=max_message_size).scan(log.segments[0].offset, end, resume=True):
             if isinstance(event, RecordBatch):
@@ -158,7 +158,7 @@ def demand_topics(log: LogSource, topics_json: bytes | None, topics: frozenset[s
     """
     table = _table(topics_json or b"", TOPIC_TABLE)
     known = set() if table is None else set(table[TOPIC_TABLE])
-    missing = {topic.encode(): topic for topic in topics - known}
+    missing = {_encoded(topic): topic for topic in topics - known}
     seen = set()
     if missing and log.segments:
         for event in Scanner(log).scan(log.segments[0].offset, resume=True):
@@ -206,6 +206,11 @@ def _table(data: bytes, name: str) -> dict[str, Any] | None:
     except (FormatError, UnicodeDecodeError):
         return None
     return value if isinstance(value, dict) and isinstance(value.get(name), dict) else None
+
+
+def _encoded(topic: str) -> bytes:
+    """As records have it; an argument of a shell may hold bytes that are no UTF-8."""
+    return topic.encode("utf-8", "surrogateescape")
 
 
 def _topic_of(key: str) -> str:

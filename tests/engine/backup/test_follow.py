@@ -31,6 +31,8 @@ from engine.errors import StorageError, StoreLocked
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Operation
+from engine.repair.change import Ending, carry_out
+from engine.repair.truncate.change import TruncateChange
 from engine.store import MessageStore
 from tests.engine.backup import repositories
 from tests.engine.broker.client import Client, daemon
@@ -102,6 +104,29 @@ def assert_a_prefix(one: Followed, new: Path) -> None:
     assert restored.refusal is None
     assert log_of(new, end) == log_of(Path(one.config.store_path_root_dir), end)
     assert_sound(small(new, mapped_file_size_commit_log=one.config.mapped_file_size_commit_log))
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_log_that_is_cut_and_grows_again(seen: bool, followed: Callable[..., Followed], tmp_path: Path) -> None:
+    """Truncated within a segment that was complete, whether a round sees that, or what came after it alone."""
+    one = followed()
+    one.put(900)
+    at = one.store.log.max_offset
+    assert SEGMENT < at < 2 * SEGMENT
+    one.put(600)
+    one.follower.begin()
+    one.store.close()
+    cut = carry_out(TruncateChange(to_offset=at), Disk(), one.config)
+    assert cut.ending is Ending.APPLIED
+    if seen:
+        one.round()
+    one.store = MessageStore.open(one.config)
+    if seen:
+        one.put(10, 310)
+        one.round()
+    one.put(1500, 311)
+    assert one.round().end > 3 * SEGMENT
+    assert_a_prefix(one, tmp_path / "new")
 
 
 def test_while_the_store_grows_and_rolls(followed: Callable[..., Followed], tmp_path: Path) -> None:

@@ -146,6 +146,8 @@ def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
     repositories.back_up(repository, two_topics(tmp_path / "store"))
     with pytest.raises(InvalidArgument, match="Wnated"):
         repositories.bring_back(repository, tmp_path / "new", topics=("Wanted", "Wnated"))
+    with pytest.raises(InvalidArgument, match="no topic"):
+        repositories.bring_back(repository, tmp_path / "new", topics=("\udcff",))
     assert not (tmp_path / "new").exists()
 
 
