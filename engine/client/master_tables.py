@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 TOPICS, GROUPS = "topics.json", "subscriptionGroup.json"
 OFFSETS, DELAYS = "consumerOffset.json", "delayOffset.json"
+_NO_FIGURES_YET = "NoSuchElementException"
+_TRIES = 8
+_AGAIN_S = 0.5
 TABLES = {
     TOPICS: RequestCode.GET_ALL_TOPIC_CONFIG,
     OFFSETS: RequestCode.GET_ALL_CONSUMER_OFFSET,
@@ -84,8 +87,17 @@ async def fetch(master: Master, name: str) -> dict[str, Any]:
 
 
 async def runtime(master: Master) -> dict[str, str]:
-    """What a broker tells of its store (GET_BROKER_RUNTIME_INFO). Raises StorageError, FormatError."""
+    """What a broker tells of its store (GET_BROKER_RUNTIME_INFO). Raises StorageError, FormatError.
+
+    Apache's broker has no figures in its first second and ends such a request with a NoSuchElementException
+    (StoreStatsService#getPutTps before #sampling): it is asked again.
+    """
     answer = await master.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    for _ in range(_TRIES):
+        if answer.code == ResponseCode.SUCCESS or _NO_FIGURES_YET not in (answer.remark or ""):
+            break
+        await asyncio.sleep(_AGAIN_S)
+        answer = await master.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
     table = fastjson.loads(bytes(answer.body).decode("utf-8", "replace") or "{}")
     figures = table.get("table") if isinstance(table, dict) else None
     if answer.code != ResponseCode.SUCCESS or not isinstance(figures, dict):
