@@ -1,7 +1,8 @@
 """Offsets of groups and of delay levels that stand above a queue's new maximum are brought back to it.
 
 A group whose offset lies above its queue's maximum would miss what the new master's log has there, until the slave has
-copied its master's tables.
+copied its master's tables. A queue of which the log has no message (all of them are cut, or never came to the slave)
+ends at 0.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def _delays(value: dict[str, Any], ends: Mapping[TopicQueue, int]) -> Iterator[O
 def _lower(
     table: dict[str, Any], key: str, group: str, queue: TopicQueue, ends: Mapping[TopicQueue, int]
 ) -> Iterator[OffsetBack]:
-    old, end = as_long(table[key]), ends.get(queue)
+    # A queue that the log has nothing of begins at 0, but for a light one: nobody may have read those.
+    old, end = as_long(table[key]), ends.get(queue, None if names.is_lmq(queue.topic) else 0)
     if old is not None and end is not None and old > end:
         table[key] = end
         yield OffsetBack(group, queue, old, end)

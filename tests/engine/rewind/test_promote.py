@@ -136,6 +136,7 @@ def test_what_is_said_of_groups_and_deliveries(slave: Path) -> None:
     table = {
         "T@readers": {"0": 20, "1": 12, "2": 25},
         f"{HALF_TOPIC}@CID_RMQ_SYS_TRANS": {"0": 1},
+        "NeverCame@readers": {"0": 5},
     }
     (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
     (config / "delayOffset.json").write_text('{"offsetTable":{"3":2}}')
@@ -147,6 +148,7 @@ def test_what_is_said_of_groups_and_deliveries(slave: Path) -> None:
     assert plan.tables_ms["consumerOffset.json"] == 1_700_000_000_000
     offsets = fastjson.loads((config / "consumerOffset.json").read_text())["offsetTable"]
     assert offsets["T@readers"] == {"0": 20, "1": 12, "2": 20}
+    assert offsets["NeverCame@readers"] == {"0": 0}
     assert plan.old.address is None
     assert plan.to_json()["promote"]["groups"] == [{"group": "readers", "unread": 8, "beyond": 1}]
 
