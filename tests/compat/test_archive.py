@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ __all__ = ["s3"]
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 
-def test_apache_goes_on_with_an_expired_store_and_all_is_read(s3: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_apache_goes_on_with_an_expired_store_and_all_is_read(s3: int, tmp_path: Path) -> None:
     try:
         toolchain.apache_broker()
     except toolchain.Missing as missing:

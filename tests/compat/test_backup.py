@@ -7,9 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,13 +28,13 @@ from engine.errors import NotARepository
 from engine.files.disk import Disk
 from tests.compat import real_broker, toolchain
 from tests.compat.replicas import Produced, consume, produce, until
+from tests.compat.s3_server import CREDENTIALS, served
 from tests.engine.backup import repositories
 from tests.engine.opening import assert_sound
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 STANDS_STILL_S = 60
-START_S = 60
 SETTINGS = """
 brokerName=broker-a
 mappedFileSizeCommitLog=4194304
@@ -48,55 +45,15 @@ maxIndexNum=200000
 
 
 @pytest.fixture
-def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    """A server with the bucket `backups`, which the environment leads to."""
-    try:
-        program = toolchain.s3_server()
-    except toolchain.Missing as missing:
-        pytest.skip(str(missing))
-    port = real_broker.free_port(1)
-    (tmp_path / "s3" / "backups").mkdir(parents=True)
-    words = [program, "--port", f"127.0.0.1:{port}", "--access", "operator", "--secret", "secret-of-a-test"]
-    with (
-        (tmp_path / "s3.log").open("wb") as log,
-        subprocess.Popen([*words, "posix", "--sidecar", str(_made(tmp_path / "meta")), str(tmp_path / "s3")],
-                         stdout=log, stderr=log) as server,
-    ):  # fmt: skip
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-            "AWS_ACCESS_KEY_ID": "operator",
-            "AWS_SECRET_ACCESS_KEY": "secret-of-a-test",
-            "AWS_REGION": "us-east-1",
-        }.items():
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A server with the bucket `backups`, which the environment leads to: its port."""
+    with served(tmp_path) as port:
+        for name, value in {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", **CREDENTIALS}.items():
             monkeypatch.setenv(name, value)
-        try:
-            _until_it_answers(port, server)
-            yield server
-        finally:
-            server.kill()
+        yield port
 
 
-def _made(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
-def _until_it_answers(port: int, server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + START_S
-    while True:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10)
-        except urllib.error.HTTPError:  # it wants credentials
-            return
-        except OSError:
-            assert server.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        else:
-            return
-
-
-def test_in_object_storage(s3: subprocess.Popen[bytes], fixture_store, tmp_path: Path) -> None:
+def test_in_object_storage(s3: int, fixture_store, tmp_path: Path) -> None:
     repository = repositories.new("s3://backups/a")
     store = fixture_store("crashed-small")
     repositories.back_up(repository, store)
@@ -116,7 +73,7 @@ def test_in_object_storage(s3: subprocess.Popen[bytes], fixture_store, tmp_path:
         open_repository(elsewhere, lambda: None)
 
 
-def test_what_goes_wrong_with_it_is_one_line(s3: subprocess.Popen[bytes]) -> None:
+def test_what_goes_wrong_with_it_is_one_line(s3: int) -> None:
     repositories.new("s3://backups/a")
     env = {**os.environ, "RSTORE_REPO": "s3://backups/a", "RSTORE_REPO_KEY": repositories.SECRET.decode()}
     command = [sys.executable, "-m", "rstore_cli.app", "backup", "list"]
@@ -164,7 +121,7 @@ def test_beside_apaches_broker_under_load(tmp_path: Path) -> None:
 
 
 def test_followed_beside_apaches_broker_and_from_afar(tmp_path: Path) -> None:
-    """Under load, never standing still (BACKUP.md has the lags that were measured), through segments that roll and a restart; what is restored is a prefix."""
+    """Under load, through segments that roll and a restart, never standing still; what is restored is a prefix."""
     try:
         toolchain.apache_broker()
     except toolchain.Missing as missing:

@@ -38,7 +38,7 @@ def rstore(*words: object, exit_code: int = 0, **env: str) -> Any:
     return json.loads(ran.stdout)
 
 
-def test_a_fleet_in_object_storage(s3: subprocess.Popen[bytes], fixture_store: Store, tmp_path: Path) -> None:
+def test_a_fleet_in_object_storage(s3: int, fixture_store: Store, tmp_path: Path) -> None:
     repository = repositories.new("s3://backups/fleet")
     names = ("clean-small", "crashed-small")
     for name in names:
