@@ -158,15 +158,17 @@ def check_repository(
     """
     began = time.monotonic()
     result = RepositoryCheck()
-    present: dict[str, int] = {}
+    named = named_by(repository)
+    present: dict[str, int] = {}  # after the snapshots: of a new one, all pieces are in the list
     for below in (SEGMENTS, PIECES):
         for one in repository.objects.list(below):
             present[one.name] = one.size
             result.size += one.size
             result.pieces += below == PIECES
-    named = named_by(repository)
-    result.snapshots, result.archived = named.snapshots, named.archived
-    result.bad = list(named.bad)
+    unread = (one.name for one in named.bad if one.name.startswith(f"{SNAPSHOTS}/"))
+    gone = {name for name in unread if repository.objects.size(name) is None}
+    result.snapshots, result.archived = named.snapshots - len(gone), named.archived
+    result.bad = [one for one in named.bad if one.name not in gone]  # forgotten meanwhile, as a follower does
     wanted = {place(PIECES, piece): users for piece, users in named.pieces.items()}
     for name, users in sorted(wanted.items()):
         size = present.get(name)

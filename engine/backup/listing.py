@@ -65,7 +65,7 @@ def snapshots_of(repository: Repository, store: str | None = None) -> list[Liste
     """All snapshots, oldest first, or those of one store. Raises StorageError: the place can't be listed."""
     listed = [
         ListedSnapshot(name, None, one) if isinstance(one, RStoreError) else ListedSnapshot(name, one)
-        for name, one in repository.each(repository.snapshots())
+        for name, one in repository.each_there()
     ]
     return [one for one in listed if store is None or one.snapshot is None or one.snapshot.store == store]
 

@@ -68,7 +68,7 @@ def plan_forget(repository: Repository, ids: Sequence[str], keep: Keep, store: s
         raise InvalidArgument("name snapshots, or what is kept", hint="backup forget ID, or --keep-daily 7")
     named = {repository.find(one)[0].snapshot_id for one in ids}
     by_store: dict[str, list[tuple[SnapshotName, Snapshot]]] = {}
-    for name, snapshot in repository.each(repository.snapshots()):
+    for name, snapshot in repository.each_there():
         if isinstance(snapshot, RStoreError):
             raise snapshot
         by_store.setdefault(snapshot.store, []).append((name, snapshot))

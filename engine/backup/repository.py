@@ -48,6 +48,8 @@ _FEWEST_OF_ID = 4
 _THREADS = 16
 """Snapshots that are read side by side: they are small."""
 _REMOTE_THREADS = 8
+_LISTS, _FOLLOWERS = 10, 64
+"""How often snapshots are listed anew when one of the newest was forgotten between, and how many these are."""
 _TIME = "%Y%m%dT%H%M%S"
 
 
@@ -160,9 +162,9 @@ class Repository:
         Raises:
             NotFound: none, or several. InvalidArgument: the latest of which store. FormatError, StorageError.
         """
-        names = self.snapshots()
         if wanted == "latest":
-            return self._latest(names, store)
+            return self._latest(store)
+        names = self.snapshots()
         wanted = wanted.lower()
         matching = [name for name in names if len(wanted) >= _FEWEST_OF_ID and name.snapshot_id.startswith(wanted)]
         if len(matching) != 1:
@@ -185,11 +187,37 @@ class Repository:
         finally:
             pool.shutdown(cancel_futures=True)
 
+    def each_there(self) -> list[tuple[SnapshotName, Snapshot | RStoreError]]:
+        """All snapshots as `each` gives them, oldest first: as of a moment at which none of them was just forgotten, or
+        without those that were. Raises StorageError: they can't be listed.
+        """
+        rows: list[tuple[SnapshotName, Snapshot | RStoreError]] = []
+        for _ in range(_LISTS):
+            rows = list(self.each(self.snapshots()))
+            gone = {name for name, one in rows if isinstance(one, NotFound) and not self.has_snapshot(name)}
+            if not gone:
+                return rows
+        return [row for row in rows if row[0] not in gone]
+
+    def has_snapshot(self, name: SnapshotName) -> bool:
+        """Whether it is still there: a follower forgets the one before each second. Raises StorageError."""
+        return self.objects.size(f"{SNAPSHOTS}/{name.name}") is not None
+
     def threads(self, jobs: int | None = None) -> int:
         """How many threads read or write its pieces; `jobs` None: one a core, and some more over a network."""
         return max(threads_of(jobs), _REMOTE_THREADS if "://" in self.where and jobs is None else 1)
 
-    def _latest(self, names: list[SnapshotName], store: str | None) -> tuple[SnapshotName, Snapshot]:
+    def _latest(self, store: str | None) -> tuple[SnapshotName, Snapshot]:
+        for _ in range(_LISTS):
+            names = self.snapshots()
+            try:
+                return self._latest_of(names, store)
+            except NotFound:
+                if all(map(self.has_snapshot, names[-_FOLLOWERS:])):
+                    raise
+        return self._latest_of(self.snapshots(), store)
+
+    def _latest_of(self, names: list[SnapshotName], store: str | None) -> tuple[SnapshotName, Snapshot]:
         latest: tuple[SnapshotName, Snapshot] | None = None
         for name, snapshot in self.each(names[::-1]):
             if isinstance(snapshot, RStoreError):

@@ -75,7 +75,7 @@ def backup_lags(disk: Disk, repository: Repository, store: str | None = None) ->
     newest: dict[str, tuple[SnapshotName, Snapshot]] = {}
     counts: dict[str, int] = {}
     unreadable = []
-    for name, snapshot in repository.each(repository.snapshots()):
+    for name, snapshot in repository.each_there():
         if isinstance(snapshot, RStoreError):
             unreadable.append(f"snapshot {name.short} can't be read: {snapshot}")
         elif store in (None, snapshot.store):

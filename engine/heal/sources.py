@@ -139,7 +139,7 @@ class RepositorySource:
         self._repository = repository
         self._snapshots: list[tuple[SnapshotName, Snapshot]] = []
         self.unreadable: list[str] = []
-        for name, snapshot in repository.each(repository.snapshots()):
+        for name, snapshot in repository.each_there():
             if isinstance(snapshot, RStoreError):
                 self.unreadable.append(f"snapshot {name.short}: {snapshot.message}")
             elif store is None or snapshot.store == store:

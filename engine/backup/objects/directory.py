@@ -51,7 +51,12 @@ class DirectoryObjects:
             raise NotFound("no such object in the repository", path=path)
         if entry.size > LARGEST:
             raise StorageError(f"the object has {entry.size} bytes, more than {LARGEST}", path=path)
-        return self._disk.read_file(path)
+        try:
+            return self._disk.read_file(path)
+        except StorageError:
+            if self._disk.look(path) is None:  # it was removed just now
+                raise NotFound("no such object in the repository", path=path) from None
+            raise
 
     def put(self, name: str, data: Bytes) -> None:
         """See Objects."""

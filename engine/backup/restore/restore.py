@@ -27,7 +27,7 @@ from engine.backup.restore.offsets import Offsets, ranges_of, settle_offsets
 from engine.backup.restore.segments import SegmentWriter
 from engine.backup.restore.topics import TopicsLog, demand_topics, write_topics
 from engine.config import STORE_SIZES, apache_key
-from engine.errors import CannotRepair, InvalidArgument, NoSpaceToSave, Refused, RStoreError, StorageError
+from engine.errors import CannotRepair, InvalidArgument, NoSpaceToSave, NotFound, Refused, RStoreError, StorageError
 from engine.format import names
 from engine.format.names import segment_name
 from engine.format.quantities import counted
@@ -358,7 +358,12 @@ class _Restore:
         """The newest snapshot of this store whose log is part of what was restored."""
         for name in reversed(self._repository.snapshots()):
             if name.time_ms < self._name.time_ms:
-                snapshot = self._repository.snapshot(name)
+                try:
+                    snapshot = self._repository.snapshot(name)
+                except NotFound:
+                    if self._repository.has_snapshot(name):
+                        raise
+                    continue  # forgotten since it was listed
                 if snapshot.store == self._snapshot.store and snapshot.end <= self._end:
                     return snapshot
         return None

@@ -23,11 +23,12 @@ from engine.backup.create.origin import LocalOrigin
 from engine.backup.leases import Lease
 from engine.backup.manifest import parts_of
 from engine.backup.objects.place import objects_at
-from engine.backup.prune import prune
-from engine.backup.repository import Repository, open_repository
+from engine.backup.prune import plan_forget, prune
+from engine.backup.repository import Repository, SnapshotName, open_repository
+from engine.backup.retention import Keep
 from engine.backup.status import backup_lags
 from engine.config import StoreConfig
-from engine.errors import StorageError, StoreLocked
+from engine.errors import NotFound, StorageError, StoreLocked
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Operation
@@ -437,3 +438,36 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+def test_what_is_asked_while_a_follower_forgets(
+    followed: Callable[..., Followed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest snapshot is forgotten between the list and the read of it: the one after it is there."""
+    one = followed()
+    one.put(10)
+    one.follower.begin()
+    reader = open_repository(objects_at(Disk(), str(tmp_path / "repository")), lambda: None)
+    list_now = reader.snapshots
+
+    def listed() -> list[SnapshotName]:
+        names = list_now()
+        if len(asked) < 1:
+            asked.append(one.put(1))
+            one.round()
+        return names
+
+    asked: list[None] = []
+    monkeypatch.setattr(reader, "snapshots", listed)
+    for ask in (
+        lambda: reader.find("latest", "a")[0].short == one.states[-1].snapshot,
+        lambda: reader.find("latest")[0].short == one.states[-1].snapshot,
+        lambda: not check_repository(reader, 1.0).bad,
+        lambda: not plan_forget(reader, (), Keep(last=1), None).forgotten,
+        lambda: [lag.name.short for lag in backup_lags(Disk(), reader)[0]] == [one.states[-1].snapshot],
+    ):
+        asked.clear()
+        assert ask()
+        assert asked
+    with pytest.raises(NotFound, match="no snapshot of store"):
+        reader.find("latest", "b")
