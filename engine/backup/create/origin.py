@@ -212,21 +212,32 @@ class LocalOrigin:
         if self._expired is None:
             self._expired = ends_of_expired(self._disk, self._files)
         beside = files_beside(self._disk, self._files, self._expired)
-        for path in (*beside.paths, *seals_of(self._disk, self.root, self._log.segments)):
-            absolute = os.path.join(self.root, path)
+        for path in beside.paths:
+            self._give(path, take)
+        unread = []
+        for path in seals_of(self._disk, self.root, self._log.segments):
             try:
-                reader = self._disk.open_reader(absolute)
-            except StorageError:
-                if self._disk.exists(absolute):
+                self._give(path, take)
+            except StorageError as error:
+                if error.path != os.path.join(self.root, path):
                     raise
-                continue
-            try:
-                take(path, reader.read, reader.size())
-            finally:
-                reader.close()
+                unread.append(f"{path}: {error.message}")  # a segment without its seal is one all the same
         config = os.path.join(self.root, names.CONFIG) + os.sep
         odd = (one for one in self._files.odd if not one.path.startswith(config))
-        return (*(f"{os.path.relpath(one.path, self.root)}: {one.why}" for one in odd), *beside.skipped)
+        return (*(f"{os.path.relpath(one.path, self.root)}: {one.why}" for one in odd), *beside.skipped, *unread)
+
+    def _give(self, path: str, take: TakeFile) -> None:
+        absolute = os.path.join(self.root, path)
+        try:
+            reader = self._disk.open_reader(absolute)
+        except StorageError:
+            if self._disk.exists(absolute):
+                raise
+            return
+        try:
+            take(path, reader.read, reader.size())
+        finally:
+            reader.close()
 
     def configuration(self) -> list[bytes]:
         """As StoreOrigin."""

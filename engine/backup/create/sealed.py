@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from engine.errors import FormatError
+from engine.errors import FormatError, StorageError
 from engine.format import names
 from engine.seals.directory import read_seal
 from engine.seals.layout import HEAD_SIZE, PIECE_SIZE
@@ -54,7 +54,7 @@ def seal_of(disk: Disk, root: str, offset: int, size: int) -> Seal | None:
     """The seal of a segment; None where there is none that can be read, or it is of another length: scrub tells why."""
     try:
         seal = read_seal(disk, root, offset)
-    except FormatError:
+    except (FormatError, StorageError):
         return None
     return None if seal is None or seal.size != size else seal
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine.config import of_store
+from engine.errors import StorageError
 from engine.files.disk import Disk
+from engine.files.raw_file import RawFile
 from engine.inspect.store.survey import survey
 from engine.seals.directory import sealed_offsets
 from engine.seals.sealing import SealState, list_seals
@@ -51,3 +53,23 @@ def test_a_full_backup_tells_what_is_not_as_it_was_sealed(store: Path, tmp_path:
     assert not repositories.back_up(repository, store).notes, "it is not read again"
     (note,) = repositories.back_up(repository, store, full=True).notes
     assert note == f"segment {SIZE} is not as it was sealed: rstore scrub --once shows where"
+
+
+class NoSeal(Disk):
+    """Can't read the seal of the second segment."""
+
+    def open_reader(self, path: str) -> RawFile:
+        if path.endswith("00000000000000065536.seal"):
+            raise StorageError("opening: input/output error", path=path)
+        return super().open_reader(path)
+
+
+def test_a_seal_that_the_disk_cannot_read(tmp_path: Path) -> None:
+    """The log is backed up all the same, and it is told."""
+    root = filled(tmp_path / "store")
+    seal(root)
+    repository = repositories.new(tmp_path / "repository")
+    created = repositories.back_up(repository, root, NoSeal())
+    assert any("00000000000000065536.seal: opening" in one for one in created.snapshot.skipped)
+    repositories.bring_back(repository, tmp_path / "new")
+    assert repositories.log_of(tmp_path / "new") == repositories.log_of(root)
