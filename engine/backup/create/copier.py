@@ -6,7 +6,8 @@ some moment of the broker was, without its lock. Configuration is read afterward
 the log's end, never older than what had been read when the backup began; a restore that ends earlier takes them back.
 
 What the snapshot before has is not read again: a complete segment of the same length and time is the same segment. A
-repair may cut the log within it, or change it, while it is followed: its file's time tells.
+repair may cut the log within it, or change it, while it is followed: its file's time tells. Of a broker on another
+machine no time is known: there all is read again when the bytes before the last snapshot's end are other ones.
 What was stored before a kill is in the repository under its name, and is not stored again.
 """
 
@@ -52,6 +53,10 @@ class KnownSegment:
     ref: SegmentRef
     records: int
     damaged: int
+
+
+class _LogWasCut(Exception):
+    """The log was cut since the last snapshot, and no file's time tells which segments are as they were."""
 
 
 class StoreCopier:
@@ -104,7 +109,13 @@ class StoreCopier:
         """
         known, tail, mark = dict(self._known), self._tail, self._mark
         try:
-            return self._take(lease)
+            try:
+                return self._take(lease)
+            except _LogWasCut:  # nobody knows how far back, so nothing that was known is believed
+                self._known, self._tail, self._closed = {}, None, None
+                created = self._take(lease)
+                created.notes.insert(0, "the broker has another log end since: all segments are read again")
+                return created
         except BaseException:
             self._known, self._tail, self._closed, self._mark = known, tail, None, mark
             self._seals = StoredSeals()
@@ -247,6 +258,8 @@ class StoreCopier:
         tail = self._tail if self._tail is not None and self._tail.segment.offset == segment.offset else None
         with origin.opened(segment) as log:
             if tail is not None and not tail.is_still_there(log):
+                if any(not one.ref.mtime_ns for one in self._known.values()):
+                    raise _LogWasCut
                 self._notes.append(f"the broker has another log end since: segment {segment.offset} is read again")
                 tail = None
             if tail is not None and not grows and is_last:

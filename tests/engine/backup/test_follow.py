@@ -32,6 +32,7 @@ from engine.errors import NotFound, StorageError, StoreLocked
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Operation
+from engine.log.source import Segment
 from engine.repair.change import Ending, carry_out
 from engine.repair.truncate.change import TruncateChange
 from engine.store import MessageStore
@@ -58,10 +59,10 @@ class Followed:
         self.origin: LocalOrigin
         self.follow()
 
-    def follow(self) -> None:
+    def follow(self, origin: type[LocalOrigin] = LocalOrigin) -> None:
         """Another follower, as after a restart."""
         disk = Disk()
-        self.origin = LocalOrigin(disk, self.config, "a")
+        self.origin = origin(disk, self.config, "a")
         self.copier = StoreCopier(disk, self.origin, self.repository, CreateOptions("a"))
         self.follower = BackupFollower(self.origin, self.copier, self.repository, "a", 0.01, self.states.append)
 
@@ -107,10 +108,21 @@ def assert_a_prefix(one: Followed, new: Path) -> None:
     assert_sound(small(new, mapped_file_size_commit_log=one.config.mapped_file_size_commit_log))
 
 
+class Timeless(LocalOrigin):
+    """Knows no file times, as of a broker on another machine."""
+
+    def mtime_ns(self, segment: Segment) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("origin", [LocalOrigin, Timeless])
 @pytest.mark.parametrize("seen", [True, False])
-def test_a_log_that_is_cut_and_grows_again(seen: bool, followed: Callable[..., Followed], tmp_path: Path) -> None:
+def test_a_log_that_is_cut_and_grows_again(
+    seen: bool, origin: type[LocalOrigin], followed: Callable[..., Followed], tmp_path: Path
+) -> None:
     """Truncated within a segment that was complete, whether a round sees that, or what came after it alone."""
     one = followed()
+    one.follow(origin)
     one.put(900)
     at = one.store.log.max_offset
     assert SEGMENT < at < 2 * SEGMENT
