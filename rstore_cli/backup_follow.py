@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -98,6 +99,7 @@ class _Shown:
             )
         else:
             return
+        sys.stdout.flush()  # who reads a pipe sees each round
         self._at = now
 
 

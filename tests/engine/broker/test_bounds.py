@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import logging
 import random
 import threading
 import time
@@ -24,6 +25,7 @@ from engine.broker.tables.members import Subscription
 from engine.broker.tables.offsets import ConsumerOffsets
 from engine.broker.tables.topics import TopicConfig
 from engine.broker.turns import HeldTime
+from engine.broker.watch.scrubbing import Scrubbing
 from engine.errors import FormatError
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
@@ -577,7 +579,9 @@ def test_lags_are_those_of_each_queue_by_itself(tmp_path: Path) -> None:
                 offsets.commit(name, topic, queue, offset)
             from engine.broker.watch.live import Live
 
-            live = Live(found.broker.watched([]))
+            config = found.broker.store.config
+            scrubbing = Scrubbing(config, None, sealing=False, rate=None, log=logging.getLogger("test"))
+            live = Live(found.broker.watched([], scrubbing))
             await asyncio.gather(*(live.refresh() for _ in range(5)))  # which is one
             wanted = {}
             for topic, name in offsets.pairs():

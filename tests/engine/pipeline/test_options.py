@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from engine.backup.secret import KeySource
 from engine.errors import InvalidArgument
 from engine.pipeline import options
 from engine.pipeline.filters import Range, Wanted, pushed
 from engine.pipeline.options import NAMES, SourceOptions, parse
+from engine.pipeline.repositories import RepositoryChoice
 from engine.pipeline.schema import COLUMNS
 
 
@@ -41,6 +43,10 @@ def test_every_option_in_any_case() -> None:
         "maxBytesPerTrigger": "1G",
         "maxRecordsPerTrigger": "1000",
         "failOnDataLoss": "false",
+        "snapshot": "3f9c",
+        "storeNAME": "a, b",
+        "keyFile": "/etc/key",
+        "keyCommand": "pass backup",
     }
     assert {name.lower() for name in given} == {name.lower() for name in NAMES}
     end = int(datetime(2024, 5, 1, tzinfo=UTC).timestamp() * 1000)
@@ -64,6 +70,7 @@ def test_every_option_in_any_case() -> None:
         max_bytes=1 << 30,
         max_records=1000,
         fail_on_data_loss=False,
+        repositories=RepositoryChoice("3f9c", ("a", "b"), KeySource("/etc/key", "pass backup")),
     )
 
 
