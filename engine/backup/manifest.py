@@ -238,13 +238,13 @@ def _all(made: type[_Made], rows: list[Any], where: str) -> tuple[_Made, ...]:
 
 
 def _made(made: type[_Made], fields: dict[str, Any], where: str) -> _Made:
-    """A dataclass of plain fields, each of the type that its annotation says; numbers are not negative."""
+    """A dataclass of plain fields, each of the type that its annotation says; numbers are not negative, but _SIGNED."""
     values = []
     for name, kind in _shape(made):  # type: ignore[arg-type]
         value = fields.get(name)
         if (kind is not None and type(value) is not kind) or (value is None and name not in fields):
             raise FormatError(f"{name} is missing or has the wrong type", path=where)
-        if kind is int and value < 0:  # type: ignore[operator]
+        if kind is int and value < 0 and name not in _SIGNED:  # type: ignore[operator]
             raise FormatError(f"{name} is negative", path=where)
         values.append(value)
     return made(*values)

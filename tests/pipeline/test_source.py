@@ -342,7 +342,6 @@ def test_paths_as_uris(spark: SparkSession, fixture_store: Store) -> None:
         assert load(spark, uri, columns="store").count() == 600
     for uri, text in (
         ("hdfs://name/data", "hdfs: is not a supported file system"),
-        ("s3a://bucket/data", "s3a: is not a supported file system"),
         ("a=hdfs:/data", "hdfs: is not a supported"),
         ("file://elsewhere/data", "the files are on another machine"),
     ):
