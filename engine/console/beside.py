@@ -14,6 +14,8 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from engine.broker.watch.processes import END_S, end_process
+
 MOST_STARTS, WINDOW_S = 5, 60.0
 """It is given up when it has died so often in a window of time."""
 FOLLOWS_STDIN = "RSTORE_CONSOLE_FOLLOWS_STDIN"
@@ -21,7 +23,6 @@ FOLLOWS_STDIN = "RSTORE_CONSOLE_FOLLOWS_STDIN"
 NICE = 10
 """How far it steps back behind the daemon (nice)."""
 _AGAIN_S = 1.0
-_END_S = 5.0
 
 
 class ConsoleProcess:
@@ -48,8 +49,8 @@ class ConsoleProcess:
         with self._lock:
             process = self._process
         if process is not None:
-            _end(process)
-        self._thread.join(_END_S)
+            end_process(process)
+        self._thread.join(END_S)
 
     def _keep(self) -> None:
         starts: deque[float] = deque(maxlen=MOST_STARTS)
@@ -72,12 +73,3 @@ class ConsoleProcess:
             if not self._stopping.is_set():
                 self._log.error("the console has ended", extra={"code": code})
                 self._stopping.wait(_AGAIN_S)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()

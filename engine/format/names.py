@@ -23,6 +23,8 @@ SALVAGE = "salvage"
 QUARANTINE = "quarantine"
 SEALS = "seals"
 """Hash trees of complete segments; not Apache's, whose broker passes it over."""
+FOLDERS = (COMMITLOG, CONSUMEQUEUE, CONSUMEQUEUE_EXT, INDEX, CONFIG, SALVAGE, QUARANTINE, SEALS)
+"""Directories in a store; each may be a link."""
 SEAL_SUFFIX = ".seal"
 REINDEX_BUILD = "reindex.tmp"
 RECOVER_PROGRESS = "recover.progress"

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.files.operations import Touch
 
-FOLDERS = (
-    names.COMMITLOG,
-    names.CONSUMEQUEUE,
-    names.CONSUMEQUEUE_EXT,
-    names.INDEX,
-    names.CONFIG,
-    names.SALVAGE,
-    names.QUARANTINE,
-    names.SEALS,
-)
-"""Directories in a store that may be links."""
-
 
 def roots_of(disk: Disk, config: StoreConfig, also: Iterable[str] = ()) -> Roots:
     """Where a change of the store that `config` names may be made. `also`: further directories that somebody named.
@@ -52,7 +40,7 @@ def roots_of(disk: Disk, config: StoreConfig, also: Iterable[str] = ()) -> Roots
         owner = disk.owner(root)
         salvage = os.path.join(root, names.SALVAGE)
         saved = disk.listdir(salvage) if disk.is_dir(salvage) else ()
-        folders = [*(os.path.join(root, name) for name in FOLDERS), *(path for path in logs if path != root)]
+        folders = [*(os.path.join(root, name) for name in names.FOLDERS), *(path for path in logs if path != root)]
         for path in (*folders, *(os.path.join(salvage, name) for name in saved)):
             roots.add_folder(path, owner)
     roots.add_build(os.path.join(root, names.REINDEX_BUILD))

@@ -12,6 +12,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from engine.broker.watch.processes import END_S, end_process
 from engine.seals.child import KeepJob
 from engine.seals.page_hash import PAGE_SIZE
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
 
 _AGAIN_S = 60.0
-_END_S = 5.0
 
 
 class Scrubbing:
@@ -71,9 +71,9 @@ class Scrubbing:
             self._stop.set()
             process = self._process
         if process is not None:
-            _end(process)
+            end_process(process)
         if self._thread is not None:
-            self._thread.join(_END_S)
+            self._thread.join(END_S)
 
     # --- the thread -------------------------------------------------------------------------------------------------
 
@@ -145,12 +145,3 @@ class Scrubbing:
         if why != self._told and not self._stop.is_set():
             self._log.warning("scrub failed; will retry", extra={"why": why})
             self._told = why
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()

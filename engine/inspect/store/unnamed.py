@@ -19,17 +19,7 @@ if TYPE_CHECKING:
     from engine.files.entry import Entry
     from engine.inspect.store.survey import StoreFiles
 
-_OTHERS = frozenset(
-    {
-        names.CONSUMEQUEUE,
-        names.CONSUMEQUEUE_EXT,
-        names.INDEX,
-        names.CONFIG,
-        names.SALVAGE,
-        names.QUARANTINE,
-        names.SEALS,
-    }
-)
+_OTHERS = frozenset(names.FOLDERS) - {names.COMMITLOG}
 
 
 def unnamed_segment(disk: Disk, files: StoreFiles, missing: Iterable[tuple[int, int]]) -> str | None:
