@@ -4,7 +4,6 @@ that the snapshot has not."""
 from __future__ import annotations
 
 import socket
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +80,7 @@ def backup_lags(disk: Disk, repository: Repository, store: str | None = None) ->
         elif store in (None, snapshot.store):
             newest[snapshot.store] = name, snapshot
             counts[snapshot.store] = counts.get(snapshot.store, 0) + 1
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = disk.now_ms()
     return [_lag(disk, *newest[one], counts[one], now_ms) for one in sorted(newest)], unreadable
 
 

@@ -81,6 +81,7 @@ def _until_interrupted(output: Output, disk: Disk, config: StoreConfig, options:
     import threading
 
     from engine.seals.keeping import Heard, keep_scrubbing
+    from rstore_cli.status_text import duration
 
     class Printed(Heard):
         def wrong(self, one: Wrong) -> None:
@@ -98,6 +99,8 @@ def _until_interrupted(output: Output, disk: Disk, config: StoreConfig, options:
         def failed(self, error: RStoreError) -> None:
             output.warn(f"not read, and tried again: {error}")
 
+    span = duration(options.period_ms or 0)
+    output.note(f"note: everything is read once in {span}, until it is interrupted; --once reads it now, and ends")
     with output.progress("scrub") as tick:
         keep_scrubbing(disk, config, options, threading.Event(), Printed(), progress=tick)
     raise typer.Exit(OK)

@@ -123,7 +123,7 @@ class StoreCopier:
 
     def _take(self, lease: Lease) -> Created:
         origin = self._origin
-        began, started = time.monotonic(), _now_ms()
+        began, started = time.monotonic(), self._disk.now_ms()
         self._notes, self._stored = [], []
         self._done = self._read = self._reused = self._segments_added = 0
         if self.last is not None and self._repository.objects.size(f"{SNAPSHOTS}/{self.last.name}") is None:
@@ -152,7 +152,7 @@ class StoreCopier:
             version=_version(),
             root=origin.root,
             started=started,
-            finished=_now_ms(),
+            finished=self._disk.now_ms(),
             start=refs[0].offset if refs else origin.start,
             end=refs[-1].offset + refs[-1].held if refs else 0,
             is_live=origin.is_live,
@@ -339,10 +339,6 @@ class StoreCopier:
             self._notes.append(f"not backed up: {'; '.join(snapshot.skipped[:3])}")
         if not snapshot.segments:
             self._notes.append("the log is empty")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def user() -> str:

@@ -10,16 +10,22 @@ from engine.backup.manifest import PIECE_SIZE
 from engine.files.written import is_zeros
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from engine.backup.manifest import SegmentRef
     from engine.backup.repository import Repository
     from engine.files.disk import Disk
     from engine.files.raw_file import RawFile
 
+_SYNC_EVERY = 64
+"""Pieces, 256 MiB."""
+
 
 class SegmentWriter:
-    """See the module. A context manager.
+    """See the module. A context manager; what was written is durable when it is left without an error.
+
+    Theory: a device takes about as long to make a log durable as the processors to unpack it. So a thread of its own
+    syncs files while what follows is written, every `_SYNC_EVERY` pieces, so that little is left at the end.
 
     Args:
         disk: that writes.
@@ -36,39 +42,63 @@ class SegmentWriter:
         self._progress = progress
         self._threads = repository.threads(jobs)
         self._pool = ThreadPoolExecutor(self._threads, "rstore-restore")
+        self._syncing = ThreadPoolExecutor(1, "rstore-restore-sync")
+        self._under_way: deque[Future[tuple[int, bool]]] = deque()
+        self._syncs: list[Future[None]] = []
+        self._files: list[RawFile] = []
 
     def __enter__(self) -> SegmentWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                while self._under_way:
+                    self._progress(*self._under_way.popleft().result())
+                for sync in self._syncs:
+                    sync.result()
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+            self._syncing.shutdown(cancel_futures=True)
+            for file in self._files:
+                file.close()
 
     def write(self, path: str, segment: SegmentRef, length: int, *, allocate: bool) -> None:
-        """One file: its first `length` bytes from its pieces, zeros up to its size.
+        """One file: its first `length` bytes from its pieces, zeros up to its size. It may still be written on return.
 
         Raises:
             FormatError, StorageError: the repository is damaged, or the disk refused.
         """
         pieces = self._repository.get_segment(segment.pieces).pieces
         file = self._disk.open_raw(path, writable=True, create=True)
-        try:
-            there = file.size()
-            if there > segment.size:
-                file.set_size(0)  # not ours: a piece of another size would stay behind
-                there = 0
-            file.set_size(segment.size)
-            if allocate:
-                file.allocate(0, segment.size)
-            under_way: deque[Future[tuple[int, bool]]] = deque()
-            for at, some, piece in _pieces_of(pieces, length):
-                if len(under_way) >= 2 * self._threads:
-                    self._progress(*under_way.popleft().result())
-                under_way.append(self._pool.submit(self._one, file, at, some, piece, at < there))
-            while under_way:
-                self._progress(*under_way.popleft().result())
-            file.sync(0, segment.size)
-        finally:
-            file.close()
+        self._files.append(file)
+        there = file.size()
+        if there > segment.size:
+            file.set_size(0)  # not ours: a piece of another size would stay behind
+            there = 0
+        file.set_size(segment.size)
+        if allocate:
+            file.allocate(0, segment.size)
+        since: list[Future[tuple[int, bool]]] = []
+        for at, some, piece in _pieces_of(pieces, length):
+            if len(self._under_way) >= 2 * self._threads:
+                self._progress(*self._under_way.popleft().result())
+            since.append(self._pool.submit(self._one, file, at, some, piece, at < there))
+            self._under_way.append(since[-1])
+            if len(since) == _SYNC_EVERY:
+                self._sync_after(file, since)
+                since = []
+        self._sync_after(file, since)
+
+    def _sync_after(self, file: RawFile, written: Sequence[Future[tuple[int, bool]]]) -> None:
+        """Make the file durable, in the thread that does nothing else, when these pieces are written."""
+
+        def sync() -> None:
+            for one in written:
+                one.result()
+            file.sync(0, file.size())
+
+        self._syncs.append(self._syncing.submit(sync))
 
     def _one(self, file: RawFile, at: int, length: int, piece: str | None, may_be_there: bool) -> tuple[int, bool]:
         """One piece, written unless it is there; the bytes, and whether it was."""

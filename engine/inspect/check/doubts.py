@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.inspect.finding import place
-from engine.log.doubts import Doubt, doubts_of
+from engine.log.doubts import Doubt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.inspect.finding import Findings
-    from engine.log.scan import RecordBatch
     from engine.log.source import Segment
 
 MOST = 1 << 16
@@ -37,9 +38,9 @@ class DoubtfulRecords:
         self._unusual: dict[int, tuple[Segment, str]] = {}
         self._arrays: dict[bool, NDArray[np.int64]] = {}
 
-    def add(self, batch: RecordBatch, segment: Segment) -> None:
-        """Those of a batch."""
-        for doubt in doubts_of(batch):
+    def add(self, doubts: Iterable[Doubt], segment: Segment) -> None:
+        """Those of a batch (`doubts_of`)."""
+        for doubt in doubts:
             if doubt.unusual and len(self._unusual) < MOST:
                 self._unusual[doubt.offset] = (segment, doubt.reason)
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import StorageError
 from engine.files.disk import Disk
@@ -28,6 +28,7 @@ from engine.inspect.store.tag_keys import TagKeys
 from engine.log.ahead import scan_ahead
 from engine.log.closed_queue import ClosedExt
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers, TopicQueue
+from engine.log.doubts import Doubt, doubts_of
 from engine.log.inert import inert_in
 from engine.log.scan import Blank, Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -115,6 +116,13 @@ def check_log(disk: Disk, task: LogTask, advance: Callable[[int], None] | None =
         StorageError: queues or index can't be read, or a segment went away.
     """
     return _Run(disk, task, advance).run()
+
+
+class _Prepared(NamedTuple):
+    """What threads make of a batch."""
+
+    parts: list[DerivedPart]
+    doubts: tuple[Doubt, ...]
 
 
 class _Run:
@@ -205,13 +213,17 @@ class _Run:
         if self._keys is not None:
             self._keys.lost(event.offset, event.length)
 
-    def _events(self, scanner: Scanner, segment: Segment) -> Iterator[tuple[Event, list[DerivedPart] | None]]:
-        """A segment's events, batches half derived by threads where nobody writes the log meanwhile."""
+    def _events(self, scanner: Scanner, segment: Segment) -> Iterator[tuple[Event, _Prepared | None]]:
+        """A segment's events, batches judged and half derived by threads where nobody writes the log meanwhile."""
         start, end = segment.offset, self._end(segment)
         if self._task.live:
             return ((event, None) for event in settled_events(self._disk, scanner, start, end, live=True))
         threads = self._task.threads
-        return scan_ahead(scanner, start, end, prepare=self._deriver.prepare, resume=True, threads=threads)
+        return scan_ahead(scanner, start, end, prepare=self._prepare, resume=True, threads=threads)
+
+    def _prepare(self, batch: RecordBatch) -> _Prepared:
+        """What a thread does."""
+        return _Prepared(self._deriver.prepare(batch), doubts_of(batch))
 
     def _end(self, segment: Segment) -> int:
         return segment.end if self._task.stop is None else min(segment.end, self._task.stop)
@@ -226,7 +238,7 @@ class _Run:
         del part.back[:-MOST_BACK]
         part.last_stored = batch.last_store_timestamp
 
-    def _records(self, batch: RecordBatch, prepared: list[DerivedPart] | None, segment: Segment) -> None:
+    def _records(self, batch: RecordBatch, prepared: _Prepared | None, segment: Segment) -> None:
         part = self._part
         part.records += len(batch)
         part.messages += batch.messages
@@ -246,8 +258,11 @@ class _Run:
                 self._bridged.add(at, at + size)
                 detail = f"{size} bytes at {at}"
                 part.findings.add("log-bridged", segment.path, place(segment.path, at), detail, hint=_MOVED_AWAY)
-        self._doubtful.add(batch, segment)
-        units, keys = self._deriver.derive(batch) if prepared is None else self._deriver.finish(batch, prepared)
+        self._doubtful.add(doubts_of(batch) if prepared is None else prepared.doubts, segment)
+        if prepared is None:
+            units, keys = self._deriver.derive(batch)
+        else:
+            units, keys = self._deriver.finish(batch, prepared.parts)
         self._queues.feed(units)
         if self._keys is not None:
             self._keys.feed(batch, keys)

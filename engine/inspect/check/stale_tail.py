@@ -221,14 +221,20 @@ class StaleJudge:
         """Which records of a batch have a unit, where they say, that names just their place and size: bool[n]."""
         return self._units_of(batch)[0]
 
-    def _units_of(self, batch: RecordBatch) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which records have a unit of their size, where they say, that names their place, or one before: bool[n]."""
+    def _units_of(
+        self, batch: RecordBatch, asked: NDArray[np.intp] | None = None
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which records have a unit of their size, where they say, that names their place, or one before: bool[n].
+
+        `asked`: indices of consumable records, all that is wanted to know; None: all.
+        """
         import numpy as np
 
         columns, places = batch.columns(), batch.offsets()
         numbers, sizes = columns[_QUEUE_OFFSET], columns[_SIZE]
         here, elsewhere = (np.zeros(len(batch), dtype=np.bool_) for _ in range(2))
-        for queue, mine in by_queue(batch, np.flatnonzero(batch.consumable())):
+        asked = np.flatnonzero(batch.consumable()) if asked is None else asked
+        for queue, mine in by_queue(batch, asked) if self._rows else ():
             rows = self._rows.get(queue)
             if rows is None:
                 continue
@@ -250,11 +256,11 @@ class StaleJudge:
         import numpy as np
 
         elsewhere = np.zeros(len(batch), dtype=np.bool_)
-        if batch.end > self._shown_end:
+        if self._rows and batch.end > self._shown_end:
             after = batch.consumable() & (batch.offsets() >= self._shown_end)
             if after.any():
-                first = int(after.argmax())
-                elsewhere[first] = self._units_of(batch)[1][first]
+                first = np.array([int(after.argmax())])
+                elsewhere[first] = self._units_of(batch, first)[1][first]
         return elsewhere
 
     @cached_property

@@ -65,6 +65,8 @@ def is_another_stores(
     """
     largest = files.config.max_message_size
     with ClosedLog(disk, [before[-1]]) as log:
+        if _is_closed(Scanner(log, check_crc=False, max_message_size=largest), before[-1]):
+            return False
         end, times = _end(Scanner(log, max_message_size=largest).scan(before[-1].offset, resume=True), before[-1])
     if end is None:
         return False
@@ -83,6 +85,11 @@ def is_another_stores(
     if nothing_there and not belonging.points_into(end, last.offset):
         lost = [one for one in lost if one.offset != end]
     return not first or _contradicts(first, known, None if before[0].offset else _Number(-1, 0), lost)
+
+
+def _is_closed(scanner: Scanner, segment: Segment) -> bool:
+    """Whether a blank closes a segment, told without reading its bodies: it mostly is so."""
+    return any(isinstance(event, Blank) for event in scanner.scan(segment.offset, resume=True))
 
 
 def _end(events: Iterable[Event], segment: Segment) -> tuple[int | None, list[int]]:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from engine.backup.check import check_repository
-from engine.backup.create import copier as copying
 from engine.backup.create import follow as following
 from engine.backup.create.copier import StoreCopier
 from engine.backup.create.create import CreateOptions
@@ -222,7 +221,7 @@ def test_the_last_snapshot_of_each_hour_stays(
     one.put(1)
     start = 1_764_201_600_000  # the start of an hour
     at = start
-    monkeypatch.setattr(copying, "_now_ms", lambda: at)
+    monkeypatch.setattr(Disk, "now_ms", lambda _: at)
     one.follower.begin()
     for minutes in (20, 59, 60, 61, 119, 240, 241):
         at = start + minutes * 60_000
