@@ -12,7 +12,6 @@ that is not complete yet.
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 import shlex
 import sys
@@ -171,10 +170,11 @@ def _options(line: _Line, current: str) -> Iterator[Row]:
 
 
 def _values(line: _Line, param: Any, current: str) -> Iterator[Row]:
-    annotation = param.type_descriptor.annotation
+    choices = getattr(param.type, "choices", None)
     metavar = (param.metavar or "").strip("[].").split(" ")[0].rstrip(".]")
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        yield from (("plain", str(one.value), "") for one in annotation if str(one.value).startswith(current))
+    if choices is not None:
+        values = (str(getattr(one, "value", one)) for one in choices)
+        yield from (("plain", one, "") for one in values if one.startswith(current))
     elif line.namesrv and param.name in _OF_CLUSTER and _asks_a_cluster(line.command):
         from rstore_cli.cluster_names import ClusterNames
 

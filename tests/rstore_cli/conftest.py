@@ -21,6 +21,7 @@ import pytest
 from engine.pipeline import java
 from rstore_cli.app import main
 from tests.support.in_memory import tmp_path
+from tests.support.priority import priority_kept
 
 __all__ = ["Cli", "Ran", "damage", "process", "tmp_path"]
 
@@ -107,7 +108,7 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Iterator[Cli]:
         out, err = capsys.readouterr()
         return Ran(code, out, err)
 
-    with _no_log_stays():
+    with _no_log_stays(), priority_kept():
         yield run
 
 
