@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def plan_edit(disk: Disk, path: str, wanted: Mapping[str, str]) -> ConfEdit:
     text = javaproperties.PropertiesFile.loads(old.decode(ENCODING))
     for key, _, value in changes:
         text[key] = value
-    new = text.dumps().encode(ENCODING)
+    new = _with_ends_of(old, text.dumps().encode(ENCODING))
     if read_properties(new).values != values | {key: value for key, _, value in changes}:
         raise CannotRepair(
             "the configuration file can't be changed line by line",
@@ -77,6 +78,13 @@ def write_edit(disk: Disk, edit: ConfEdit) -> None:
     disk.step("promote.conf-kept")
     disk.write_file_atomically(edit.path, edit.new)
     disk.step("promote.conf-written")
+
+
+def _with_ends_of(old: bytes, new: bytes) -> bytes:
+    """The new content with CRLF at the end of each line, where every line of the old one ends so."""
+    if not 0 < old.count(b"\n") == old.count(b"\r\n"):
+        return new
+    return re.sub(rb"(?<!\r)\n", b"\r\n", new)
 
 
 def _kept(disk: Disk, path: str, old: bytes) -> str:

@@ -19,6 +19,7 @@ from engine.files.faults import FaultyDisk, Killed
 from engine.format import fastjson
 from engine.format.topic_rules import HALF_TOPIC
 from engine.repair.change import Ending, carry_out, preview
+from engine.rewind.conf_edit import plan_edit
 from engine.rewind.promote_change import PromoteChange
 from engine.store import MessageStore
 from tests.engine.broker.ha.pair import Pair, until
@@ -95,6 +96,17 @@ def test_an_old_master_that_answers(slave: Path) -> None:
         assert forced.plan.old.answers
         assert forced.plan.refusal is None
     assert not preview(change, Disk(), small(slave)).plan.old.answers
+
+
+def test_lines_end_as_they_did(conf: Path) -> None:
+    """A file of Windows, and one whose last line has no end."""
+    wanted = {"brokerRole": "ASYNC_MASTER", "clusterName": "c"}
+    for old, new in (
+        (b"brokerRole=SLAVE\r\n# x\r\n", b"brokerRole=ASYNC_MASTER\r\n# x\r\nclusterName=c\r\n"),
+        (b"# x\nbrokerRole=SLAVE", b"# x\nbrokerRole=ASYNC_MASTER\nclusterName=c\n"),
+    ):
+        conf.write_bytes(old)
+        assert plan_edit(Disk(), str(conf), wanted).new == new
 
 
 def test_the_configuration_is_changed_line_by_line(slave: Path, conf: Path) -> None:
