@@ -71,20 +71,21 @@ class DaemonConnection:
 class ExpiringDaemon:
     """The daemon of a store that deletes files of its own log (engine.repair.expire.change.RetentionDaemon).
 
-    `in_use`: physical offset from which on it needs its log.
+    `in_use`: physical offset from which on it needs its log. `archive`: the repository without which it deletes
+    nothing (serve --archive); None: it deletes what has expired.
     """
 
-    def __init__(self, connection: DaemonConnection, in_use: int) -> None:
+    def __init__(self, connection: DaemonConnection, in_use: int, archive: str | None) -> None:
         self._connection = connection
         self.in_use = in_use
+        self.archive = archive
 
-    def delete(self, before: int) -> int | None:
+    def delete(self, before: int, *, archived: bool) -> int | None:
         """Have it delete the files before an offset; where its log starts then, None: it has gone.
 
-        Raises:
-            As `DaemonConnection.ask`.
+        `archived`: an archive has them. Raises as `DaemonConnection.ask`.
         """
-        answer = self._connection.ask("POST", "/expire", {"before": before}, wait_s=WORK_S)
+        answer = self._connection.ask("POST", "/expire", {"before": before, "archived": archived}, wait_s=WORK_S)
         return None if answer is None else int(answer["minOffset"])
 
 
@@ -92,7 +93,7 @@ def daemon_of(root: Path) -> ExpiringDaemon | None:
     """The daemon that has the store open, None: there is none. Raises as `DaemonConnection.ask`."""
     connection = DaemonConnection(root)
     answer = connection.ask("GET", "/in-use")
-    return None if answer is None else ExpiringDaemon(connection, answer["inUse"])
+    return None if answer is None else ExpiringDaemon(connection, answer["inUse"], answer.get("archive"))
 
 
 def name_servers_of(root: Path) -> list[str]:

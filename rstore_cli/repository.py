@@ -14,6 +14,7 @@ from engine.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from engine.backup.archive.job import ArchiveAccess
     from engine.backup.archive.reading import ArchivedStore
     from engine.backup.repository import Repository
     from engine.config import StoreConfig
@@ -107,6 +108,25 @@ class ArchiveOptions:
         """Raises InvalidArgument: the others were given without --archive."""
         if not self.location and (self.name, self.key_file, self.key_command) != (None, None, None):
             raise InvalidArgument("--archive-name, --key-file and --key-command require --archive")
+
+    def access(self) -> ArchiveAccess | None:
+        """What a daemon opens the archive with, again and again; None: there is none. The key is looked for now.
+
+        Raises:
+            InvalidArgument: options without --archive, both of the key's, no such place. StorageError: no key there.
+        """
+        from engine.backup.archive.job import ArchiveAccess
+        from engine.backup.objects.place import objects_at
+        from engine.files.disk import Disk
+
+        self.demand_archive()
+        if not self.location:
+            return None
+        objects_at(Disk(), self.location)
+        secret_of(self.key_file, self.key_command)
+        return ArchiveAccess(
+            self.location, self.name, None if self.key_file is None else str(self.key_file), self.key_command
+        )
 
     def open_store(self, config: StoreConfig) -> ReadStore:
         """The store that `config` names, read with its archive where one is named.

@@ -69,6 +69,7 @@ def show_daemon(output: Output, live: dict[str, Any]) -> None:
             ("pending", f"{size(live['flushLag'])} to flush, {size(live['dispatchLag'])} to dispatch"),
             ("refused", refused or "nothing"),
             *replication(live["replication"]),
+            *_archive(live.get("archive")),
         ]
     )
     output.text()
@@ -85,6 +86,15 @@ def replication(live: dict[str, Any]) -> list[tuple[str, str]]:
         ("slave", f"{one['address']}: " + ("silent" if one["acked"] is None else f"lag {size(one['lag'])}"))
         for one in live["slaves"]
     ]
+
+
+def _archive(live: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What the daemon has archived, and what waits; nothing without serve --archive."""
+    if live is None:
+        return []
+    waiting = f", {live['waiting']} waiting" if live["waiting"] else ""
+    lines = [("archive", f"{count(live['archived'], 'segment')} archived{waiting}")]
+    return lines + [("trouble", printable(text)) for text in (live["waitsFor"], live["error"]) if text]
 
 
 def _rates(rates: dict[str, float | None]) -> str:

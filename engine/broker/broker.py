@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from engine.broker.net.switchboard import Switchboard
     from engine.broker.settings.broker_settings import BrokerSettings
     from engine.broker.turns import Turns
+    from engine.broker.watch.archiving import Archiving
     from engine.broker.watch.scrubbing import Scrubbing
     from engine.store import MessageStore
 
@@ -245,13 +246,13 @@ class Broker:
         )  # fmt: skip
         return NameHandlers(route, NameAdmin(NameConfig(self.current, self._kv_file.path, self._log)))
 
-    def watched(self, boards: Sequence[Switchboard], scrubbing: Scrubbing) -> Watched:
+    def watched(self, boards: Sequence[Switchboard], scrubbing: Scrubbing, archiving: Archiving) -> Watched:
         """What is looked at. `boards`: of all listeners."""
         return Watched(
             store=self.store, stats=self.stats, topics=self.topics, offsets=self.offsets, members=self.members,
             flow=self.flow, role=self.role, schedule=self.schedule, transactions=self.transactions, pulls=self.pulls,
             boards=boards, turns=self.turns, address=self.address, started_ms=self.started_ms, now_ms=self._now,
-            scrubbing=scrubbing,
+            scrubbing=scrubbing, archiving=archiving,
         )  # fmt: skip
 
     def lost(self, connection: Connection) -> None:

@@ -34,6 +34,7 @@ from engine.broker.requests.table import BROKER, NAMES
 from engine.broker.tables import consumer_filters
 from engine.broker.turns import Turns
 from engine.broker.watch import health, stats
+from engine.broker.watch.archiving import Archiving
 from engine.broker.watch.http import Operations
 from engine.broker.watch.live import Live
 from engine.broker.watch.scrubbing import Scrubbing
@@ -169,6 +170,7 @@ class Daemon:
         self._role: Role | None = None
         self._operations: Operations | None = None
         self._scrubbing: Scrubbing | None = None
+        self._archiving = Archiving(store, settings.archive, log)
         self._not_held = 0
         self._turns = Turns(loop, log)
         self.listening = Listening("", None)
@@ -215,6 +217,7 @@ class Daemon:
         self._health.ready = True
         if self._scrubbing is not None:
             self._scrubbing.start()
+        self._archiving.start()
         return self
 
     async def _listen(self) -> None:
@@ -261,7 +264,7 @@ class Daemon:
             self._store.config, settings.scrub_period_ms, sealing=settings.seals, rate=settings.scrub_rate,
             log=self._log,
         )  # fmt: skip
-        live = Live(broker.watched(self._boards, self._scrubbing))
+        live = Live(broker.watched(self._boards, self._scrubbing, self._archiving))
         own = () if names is None else (f"{settings.broker_ip1}:{names}",)
         tables: list[KeptTable] = [broker.offsets, broker.schedule]
         operations = Operations(live, self._health, tables, self._log, own or tuple(access.name_servers))
@@ -343,8 +346,8 @@ class Daemon:
 
     async def _end_services(self) -> None:
         """Those that have threads or files of their own."""
-        if self._scrubbing is not None:
-            await self._loop.run_in_executor(None, self._scrubbing.stop)
+        beside = [self._archiving.stop] if self._scrubbing is None else [self._archiving.stop, self._scrubbing.stop]
+        await asyncio.gather(*(self._loop.run_in_executor(None, stop) for stop in beside))
         if self._role is not None:
             await self._role.stop()
         if self._operations is not None:

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import DiskFull, InvalidArgument, RStoreError
 from engine.format import names
@@ -50,6 +50,18 @@ LOOK_MS = 10_000
 
 REFUSED_LOOK_MS = 1000
 """Between two looks for puts that are refused."""
+
+
+class RetentionArchive(Protocol):
+    """What keeps segments before they are deleted: it is told which are to go, and has them deleted (`expire_before`)
+    when it holds them."""
+
+    @property
+    def hint(self) -> str:
+        """What to do about a full disk."""
+
+    def want(self, before: int) -> None:
+        """Retention would delete the log files that end at a physical offset or before. It must not block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +132,7 @@ class CleanService(Worker):
         self._looked_ms = 0.0
         self._use: DiskUse | None = None
         self._full_paths: tuple[str, ...] = ()
+        self._archive: RetentionArchive | None = None
         self._log_files = self._queue_files = self._index_files = 0
         self._errors: tuple[RStoreError, ...] = ()
 
@@ -172,6 +185,10 @@ class CleanService(Worker):
     def between_rounds(self) -> contextlib.AbstractContextManager[object]:
         """A context in which no file is deleted."""
         return self._round
+
+    def archive_with(self, archive: RetentionArchive) -> None:
+        """Delete no file of the log from now on but what `archive` asks for: rounds tell it what is to go."""
+        self._archive = archive
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Go by other settings (when, how old, how full, which pauses) from now on."""
@@ -255,7 +272,7 @@ class CleanService(Worker):
             error = DiskFull(
                 f"disk usage is {max(use.log, use.queues):.0%}: puts are refused above {limit:.0%}",
                 path=use.logs[0][0] if use.log > limit else self._queue_path,
-                hint="free space; no restart is needed",
+                hint="free space; no restart is needed" if self._archive is None else self._archive.hint,
             )
             self._flags.set(Flag.DISK_FULL, error, by=self.name)
         else:
@@ -270,9 +287,14 @@ class CleanService(Worker):
             return
         self._manual = max(0, self._manual - 1)
         in_use = self.in_use
-        ready = takewhile(lambda file: file.file_from_offset + file.file_size <= in_use, self._log.files.files)
+        files = self._log.files.files
+        ready = takewhile(lambda file: file.file_from_offset + file.file_size <= in_use, files)
         batch = self._rules.batch((file.last_modified_ms for file in ready), now, hurry=space.hurry)
-        self._delete_log(batch.count)
+        if self._archive is None:
+            self._delete_log(batch.count)
+        elif batch.count:
+            last = files[batch.count - 1]
+            self._archive.want(last.file_from_offset + last.file_size)
 
     def _delete_log(self, count: int) -> None:
         """Delete the oldest files of the log, up to the first that somebody holds."""

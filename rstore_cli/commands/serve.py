@@ -13,6 +13,7 @@ from engine.errors import InvalidArgument
 from rstore_cli._common import Settings, parse_duration, settings_of
 from rstore_cli.commands.seal import parse_rate
 from rstore_cli.daemon_log import Format, Level, begin
+from rstore_cli.repository import Archive, ArchiveName, ArchiveOptions, KeyCommand, KeyFile
 
 if TYPE_CHECKING:
     from engine.broker.net.ports import Listening
@@ -155,6 +156,10 @@ def serve(
         typer.Option("--scrub-rate", metavar="SIZE", help="Limit of bytes that --scrub reads a second, such as 50M."),
     ] = None,
     seal: Annotated[bool, typer.Option("--seal", help="Seal complete segments for --scrub: see rstore seal.")] = False,
+    archive: Archive = None,
+    archive_name: ArchiveName = None,
+    key_file: KeyFile = None,
+    key_command: KeyCommand = None,
     log_level: Annotated[Level, typer.Option("--log-level", help="Minimum log level.")] = Level.INFO,
     log_format: Annotated[
         Format | None,
@@ -170,6 +175,9 @@ def serve(
     Recovers the store first, as `recover` does; damage in the middle of the log is refused (exit code 4). A second
     start on the same store is refused (exit code 3). `rstore status`, `flush`, `expire` and `top` ask the running
     daemon.
+
+    With --archive retention deletes a segment only when a snapshot in that repository has all its bytes, which are read
+    back and compared, as by rstore expire --archive; segments that are not held stay, also on a full disk.
     """
     settings = settings_of(context)
     if not console and (console_port is not None or console_write):
@@ -178,6 +186,7 @@ def serve(
     if scrub is None and (seal or scrub_rate is not None):
         raise InvalidArgument("--seal and --scrub-rate require --scrub", hint="add --scrub 7d")
     period_ms = None if scrub is None else parse_duration(scrub, "--scrub")
+    archive_access = ArchiveOptions(archive, archive_name, key_file, key_command).access()
 
     from engine.broker.ha.settings import HaSettings
     from engine.broker.ha.slave_list import parse_slave_list
@@ -216,6 +225,7 @@ def serve(
         scrub_period_ms=period_ms,
         scrub_rate=parse_rate(scrub_rate, "--scrub-rate"),
         seals=seal or None,
+        archive=archive_access,
     )
     if slave and not broker.broker_id:
         broker = replace(broker, broker_id=1)

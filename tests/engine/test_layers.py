@@ -50,6 +50,7 @@ LEVELS = {
 BESIDE = {
     ("engine.console", "engine.drill"),
     ("engine.pipeline", "engine.backup"),
+    ("engine.broker", "engine.backup"),
     ("engine.broker_conf", "engine.format"),
     ("engine.config", "engine.broker_conf"),
     ("engine.config", "engine.format"),
@@ -59,7 +60,7 @@ BESIDE = {
 }
 """Imports within one floor that are wanted: settings and frames are made of what the format declares, a store's
 settings of what a broker makes of its file, the open store of its parts; a repair removes the seals of what it changes;
-jobs on Spark read repositories as they read stores."""
+jobs on Spark read repositories as they read stores; a daemon archives what its retention is to delete."""
 
 ROOMS: dict[str, dict[str, set[str]]] = {
     "engine.inspect": {

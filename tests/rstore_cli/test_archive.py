@@ -92,3 +92,15 @@ def test_what_is_said_without_it(store: Path, repo: Path, cli: Cli) -> None:
     assert "--archive-name" in ran.error_line
     (store / "config" / "rstoreArchive.json").unlink()
     assert "archived" in cli("--store", store, "get", "Orders", "0", "--archive", repo, "--json").lines[0]
+
+
+def test_a_daemon_is_refused_options_that_name_no_archive(store: Path, tmp_path: Path, cli: Cli) -> None:
+    for words, why in (
+        (("--archive-name", "x"), "require --archive"),
+        (("--archive", "x://y"), "no kind of repository"),
+        (("--archive", tmp_path, "--key-file", tmp_path / "none"), "none"),
+        (("--archive", tmp_path, "--key-file", "x", "--key-command", "y"), "--key-file excludes --key-command"),
+    ):
+        ran = cli("--store", store, "serve", "--port", "0", "--no-names", *words)
+        assert ran.code in (2, 5), words
+        assert why in ran.error_line, words

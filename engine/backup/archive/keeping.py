@@ -52,22 +52,28 @@ class ArchiveKeeper:
     Args:
         repository: that has the store's snapshots, and gets the archive.
         name: of the store's snapshots; None: as it is noted, else as `backup create` names them.
+        what: the command, for others who want to work in the repository.
     """
 
-    def __init__(self, repository: Repository, name: str | None = None) -> None:
+    def __init__(self, repository: Repository, name: str | None = None, *, what: str = "expire --archive") -> None:
         self._repository = repository
         self._name = name
+        self._what = what
         self._lease: Lease | None = None
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         """See SegmentArchive."""
-        with Lease(self._repository.objects, "expire --archive") as lease:
+        with Lease(self._repository.objects, self._what) as lease:
             self._lease = lease
             try:
                 yield
             finally:
                 self._lease = None
+
+    def store_of(self, disk: Disk, files: StoreFiles) -> str:
+        """The name that snapshots of the store have. Raises Refused: its archive is in another repository."""
+        return self._note(disk, files).store
 
     def held(
         self,

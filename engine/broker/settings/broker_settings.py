@@ -21,6 +21,8 @@ from engine.format.hosts import Host, is_loopback
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from engine.backup.archive.job import ArchiveAccess
+
 FIELDS = {
     "brokerName": "broker_name",
     "brokerClusterName": "cluster_name",
@@ -111,6 +113,7 @@ class BrokerSettings:
         scrub_period_ms: in which the log is read once and compared with its seals; None: it isn't.
         scrub_rate: bytes a second that are read for it at most; None: as the period needs.
         seals: whether complete segments are sealed for it.
+        archive: without which retention deletes no segment; None: it deletes what has expired.
     """
 
     broker_name: str = "broker-a"
@@ -169,6 +172,7 @@ class BrokerSettings:
     scrub_period_ms: int | None = None
     scrub_rate: int | None = None
     seals: bool = False
+    archive: ArchiveAccess | None = None
 
     @classmethod
     def of(cls, other: Mapping[str, str], **changes: Any) -> BrokerSettings:

@@ -7,10 +7,10 @@ store's directory, where only the store's owner may:
 |---|---|
 | `GET /status` | what the daemon is like now (engine.broker.watch.live), and its health |
 | `POST /flush` | when log, queues, checkpoint and tables are durable: up to where |
-| `GET /in-use` | from where on the log's files are needed: what a plan of retention has to leave |
+| `GET /in-use` | from where on the log's files are needed: what a plan of retention has to leave; the archive, if any |
 | `GET /where` | the broker's address, and the name servers where clients find it |
 | `POST /backup` | `{"maxOffset": offset, "lagMs": ms}`: how far a follower's backup is, for the metrics |
-| `POST /expire` | `{"before": offset}`: the log files before it are deleted, and what follows them |
+| `POST /expire` | `{"before": offset, "archived": bool}`: the log files before it are deleted, and what follows them |
 
 What goes wrong is answered with 500 and the error's fields.
 """
@@ -29,6 +29,7 @@ from engine.broker.watch.metrics import expose, gather
 from engine.errors import InvalidArgument, RStoreError
 from engine.files import local_socket
 from engine.format import names
+from engine.repair.expire.change import only_archived
 
 if TYPE_CHECKING:
     import logging
@@ -159,7 +160,9 @@ class Operations:
         return _json({**self._live.look(), "health": {"healthy": not reasons, "reasons": reasons}})
 
     async def _in_use(self, _: web.Request) -> web.Response:
-        return _json({"inUse": self._live.watched.store.clean.in_use})
+        archive = self._live.watched.archiving.location
+        known = {} if archive is None else {"archive": archive}
+        return _json({"inUse": self._live.watched.store.clean.in_use, **known})
 
     async def _where(self, _: web.Request) -> web.Response:
         return _json({"broker": self._live.watched.address, "nameServers": self._name_servers})
@@ -184,11 +187,15 @@ class Operations:
 
     async def _expire(self, request: web.Request) -> web.Response:
         try:
-            before = orjson.loads(await request.read())["before"]
+            asked = orjson.loads(await request.read())
+            before, is_archived = asked["before"], asked.get("archived") is True
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            before = None
+            before, is_archived = None, False
         if not isinstance(before, int) or isinstance(before, bool) or before < 0:
             raise InvalidArgument('expected {"before": OFFSET}')
+        archive = self._live.watched.archiving.location
+        if archive is not None and not is_archived:
+            raise only_archived(archive)
         store = self._live.watched.store
         async with self._one:
             removed = await self._in_thread(lambda: store.clean.expire_before(before))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from engine.broker.tables.offsets import ConsumerOffsets
     from engine.broker.tables.topics import TopicTable
     from engine.broker.turns import Turns
+    from engine.broker.watch.archiving import Archiving
     from engine.broker.watch.scrubbing import Scrubbing
     from engine.broker.watch.stats import Stats, StatsRate
     from engine.store import MessageStore
@@ -54,7 +55,7 @@ class Watched:
         boards: of all listeners.
         turns: of the loop.
         address: `ip:port` that clients get.
-        scrubbing: which may be off.
+        scrubbing, archiving: which may be off.
         started_ms: when the daemon has started, ms since 1970; `now_ms`: the clock.
     """
 
@@ -74,6 +75,7 @@ class Watched:
     started_ms: int
     now_ms: Callable[[], int]
     scrubbing: Scrubbing
+    archiving: Archiving
 
 
 class Live:
@@ -243,6 +245,7 @@ class Live:
             "totals": {"putMessages": totals.put, "putFailed": totals.put_failed, "getMessages": totals.transferred},
             "rates": {"put": _rate(rates.put), "get": _rate(rates.transferred)},
             "replication": watched.role.to_json(),
+            "archive": watched.archiving.to_json(),
             "flowControl": {
                 "inWorkerThread": flow.in_worker_thread,
                 "waiting": flow.queued + flow.waiting,

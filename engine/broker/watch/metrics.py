@@ -211,6 +211,14 @@ METRICS: tuple[Declared, ...] = (
              _one(lambda live: live.watched.scrubbing.sealed_segments)),
     Declared("rstore_scrub_oldest_seconds", "gauge", (),
              "Time since the scrub read the segment that it read longest ago; 0 without --scrub.", _scrub_age),
+    Declared("rstore_archived_segments", "counter", (), "Segments that were archived and then deleted (--archive).",
+             _one(lambda live: live.watched.archiving.archived)),
+    Declared("rstore_archive_waiting_segments", "gauge", (),
+             "Segments that retention would delete and that are still there: the archive does not hold them yet.",
+             _one(lambda live: live.watched.archiving.waiting)),
+    Declared("rstore_archive_failing", "gauge", (),
+             "1 while the archive can't be written (see the log), else 0; 0 without --archive.",
+             _one(lambda live: float(bool(live.watched.archiving.error)))),
     Declared("rstore_process_maps", "gauge", (), "Memory maps of the process.", _maps),
 )  # fmt: skip
 """Every metric of ours. A counter is exposed with `_total` after its name; process_… are prometheus_client's own."""

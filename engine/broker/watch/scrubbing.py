@@ -5,16 +5,14 @@ A thread here starts it, and hears what it finds, for the log and the metrics. O
 
 from __future__ import annotations
 
-import json
 import logging
-import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from engine.broker.watch.processes import END_S, end_process
+from engine.broker.watch.processes import END_S, JobProcess
 from engine.seals.child import KeepJob
 from engine.seals.page_hash import PAGE_SIZE
+from engine.services.beside import encode_job
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -42,11 +40,9 @@ class Scrubbing:
     def __init__(
         self, config: StoreConfig, period_ms: int | None, *, sealing: bool, rate: int | None, log: logging.Logger
     ) -> None:
-        self._job = None if period_ms is None else KeepJob(config, period_ms, rate, sealing)
+        self._job = None if period_ms is None else encode_job(KeepJob(config, period_ms, rate, sealing))
         self._log = log
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child = JobProcess("engine.seals.child", log)
         self._thread: threading.Thread | None = None
         self._told = ""
         self.read = 0
@@ -67,53 +63,23 @@ class Scrubbing:
 
     def stop(self) -> None:
         """End, and wait for it: a piece of the log may be under way. In any thread but the loop's."""
-        with self._lock:
-            self._stop.set()
-            process = self._process
-        if process is not None:
-            end_process(process)
+        self._child.end()
         if self._thread is not None:
             self._thread.join(END_S)
 
     # --- the thread -------------------------------------------------------------------------------------------------
 
-    def _keep(self, job: KeepJob) -> None:
-        while not self._stop.is_set():
+    def _keep(self, job: bytes) -> None:
+        ending = self._child.ending
+        while not ending.is_set():
             try:
-                process = self._begin(job)
+                code = self._child.run(job, self._note)
             except OSError as error:
                 self._tell(error.strerror or str(error))
             else:
-                if process is None:
-                    return
-                for line in process.stdout or ():
-                    self._hear(line)
-                code = process.wait()
-                if not self._stop.is_set():
+                if code is not None:
                     self._tell(f"its process ended with exit code {code}")
-            self._stop.wait(_AGAIN_S)
-
-    def _begin(self, job: KeepJob) -> subprocess.Popen[bytes] | None:
-        """The process, with its job; None: it is to end. Raises OSError."""
-        with self._lock:
-            if self._stop.is_set():
-                return None
-            words = [sys.executable, "-m", "engine.seals.child"]
-            process = self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert process.stdin is not None
-        try:
-            process.stdin.write(job.encode())
-            process.stdin.flush()
-        except BrokenPipeError:  # it has ended already, which its exit code tells
-            pass
-        return process
-
-    def _hear(self, line: bytes) -> None:
-        try:
-            told: dict[str, Any] = json.loads(line)
-            self._note(told)
-        except (ValueError, LookupError, TypeError):  # a line that it was killed in
-            self._log.warning("the scrub's process printed a malformed line")
+            ending.wait(_AGAIN_S)
 
     def _note(self, told: dict[str, Any]) -> None:
         match told["what"]:
@@ -142,6 +108,6 @@ class Scrubbing:
 
     def _tell(self, why: str) -> None:
         """The same thing once, until something else happens."""
-        if why != self._told and not self._stop.is_set():
+        if why != self._told and not self._child.ending.is_set():
             self._log.warning("scrub failed; will retry", extra={"why": why})
             self._told = why

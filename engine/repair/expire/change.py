@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from engine.errors import StorageError
+from engine.errors import Refused, StorageError
 from engine.files.lock import StoreLock
 from engine.files.operations import Touch
 from engine.inspect.store.archive_note import archive_note, note_path
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from engine.repair.expire.archive import SegmentArchive
 
 
+def only_archived(location: str) -> Refused:
+    """The refusal of a daemon that keeps an archive, where a command would delete without it."""
+    return Refused(
+        "the daemon deletes only segments that its archive holds (serve --archive)",
+        path=location,
+        hint=f"rstore expire --archive {shlex.quote(location)}",
+    )
+
+
 class RetentionDaemon(Protocol):
     """A daemon that has the store open, and deletes its files itself. Physical offsets."""
 
@@ -29,8 +39,15 @@ class RetentionDaemon(Protocol):
     def in_use(self) -> int:
         """From where on it needs its log."""
 
-    def delete(self, before: int) -> int | None:
-        """Have it delete the files before an offset; where its log starts then, None: it has gone."""
+    @property
+    def archive(self) -> str | None:
+        """The repository without which it deletes nothing; None: it keeps no archive."""
+
+    def delete(self, before: int, *, archived: bool) -> int | None:
+        """Have it delete the files before an offset; where its log starts then, None: it has gone.
+
+        `archived`: an archive has them.
+        """
 
 
 @dataclass(frozen=True)
@@ -67,6 +84,8 @@ class ExpireChange(Change[ExpirePlan]):
     def plan(self, run: ChangeRun, files: StoreFiles) -> ExpirePlan:
         """See Change."""
         in_use = None if self.daemon is None else self.daemon.in_use
+        if self.daemon is not None and self.daemon.archive is not None and self.archive is None:
+            raise only_archived(self.daemon.archive)
         self._note_archive(run, files)
         with run.caller.progress("reading files to delete") as tick:
             return plan_expire(run.disk, files, self.rules, progress=tick, in_use=in_use, archive=self.archive)
@@ -102,7 +121,7 @@ class ExpireChange(Change[ExpirePlan]):
         if self.daemon is None:
             apply_expire(run.disk, plan)
             return None
-        start = self.daemon.delete(plan.log_min)
+        start = self.daemon.delete(plan.log_min, archived=self.archive is not None)
         if start is None:
             raise StorageError("the daemon has gone", path=plan.files.root, hint="run rstore expire again")
         if start < plan.log_min:

@@ -48,9 +48,9 @@ def test_segments_are_sealed_as_they_are_complete_and_what_changes_is_told(
             await fill(client, root, 4)
             scrubbing = found._scrubbing
             assert scrubbing is not None
-            await until(lambda: scrubbing._process is not None)
+            await until(lambda: scrubbing._child.process is not None)
             nonlocal process
-            process = scrubbing._process
+            process = scrubbing._child.process
             await until(lambda: scrubbing.sealed_segments >= 2)
             await until(lambda: scrubbing.oldest_ms > 0)
             before = segments(root)[0].read_bytes()

@@ -225,6 +225,38 @@ def test_a_full_disk_lets_files_go_whatever_their_age(store: MessageStore, disk:
     check_all_readable(store, 800)
 
 
+class Wants:
+    """An archive that holds nothing yet."""
+
+    hint = "rstore backup create"
+
+    def __init__(self) -> None:
+        self.before: list[int] = []
+
+    def want(self, before: int) -> None:
+        self.before.append(before)
+
+
+def test_with_an_archive_nothing_goes_but_what_it_asks_for(store: MessageStore, disk: Room) -> None:
+    """Not by its hour, by hand, or on a full disk, which takes no puts then and says what to run."""
+    archive, before = Wants(), log_files(store)
+    store.clean.archive_with(archive)
+    age(store, disk, [100, 80])
+    assert store.clean.clean() == store.clean.clean(by_hand=True) == 0
+    disk.percent = 91
+    assert store.clean.clean() == 0
+    assert archive.before == [before[2], before[2], before[10]]
+    assert log_files(store) == before
+    assert store.put(message()).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+    (refusal,) = store.flags.errors
+    assert refusal.hint == "rstore backup create"
+    assert store.clean.expire_before(before[2]) == 2
+    disk.percent = 30
+    store.clean.look()
+    assert log_files(store) == before[2:]
+    check_all_readable(store, 800)
+
+
 def test_all_of_a_queue_has_expired(store: MessageStore, disk: Room) -> None:
     for i in range(5):
         assert store.put(message(queue_id=7, KEYS=f"late{i}")).ok
