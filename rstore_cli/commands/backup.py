@@ -10,8 +10,9 @@ import typer
 
 from engine.errors import InvalidArgument
 from engine.format.quantities import moment
-from rstore_cli._common import FOUND, OK, parse_duration, settings_of
+from rstore_cli._common import FOUND, OK, parse_duration, parse_time, settings_of
 from rstore_cli.backup_create import create
+from rstore_cli.backup_forget import forget_archived
 from rstore_cli.backup_text import show_check, show_lags, show_list, show_snapshot
 from rstore_cli.change import agreed
 from rstore_cli.render import count, printable, size
@@ -206,7 +207,15 @@ def forget(
     key_file: KeyFile = None,
     key_command: KeyCommand = None,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Only snapshots of this store (default: of each).")
+        str | None, typer.Option("--name", metavar="NAME", help="Only what is of this store (default: of each).")
+    ] = None,
+    archived_before: Annotated[
+        str | None,
+        typer.Option(
+            "--archived-before",
+            metavar="TIME",
+            help="Remove no snapshots, but the oldest archived segments: those whose messages were all stored before.",
+        ),
     ] = None,
     last: Annotated[int, typer.Option("--keep-last", metavar="N", min=0, help="Keep the newest N snapshots.")] = 0,
     hourly: Annotated[int, _keep("--keep-hourly", "N hours")] = 0,
@@ -220,16 +229,27 @@ def forget(
     """Remove snapshots: those that are named, or all that no --keep option keeps, of each store.
 
     Hours, days, weeks and months are UTC's. Space is freed by rstore backup prune.
+
+    With --archived-before TIME segments of archives are removed, which no snapshot and no store has: from the beginning
+    of each archive on, up to the first that has a message stored at that time or later. Nobody else may work in the
+    repository meanwhile (exit code 3).
     """
     output = settings_of(context).output()
 
-    from engine.backup.prune import forget as forget_them
-    from engine.backup.prune import plan_forget
     from engine.backup.retention import Keep
 
+    keeps = Keep(last, hourly, daily, weekly, monthly, yearly)
+    if archived_before is not None:
+        if snapshots or keeps:
+            raise InvalidArgument("--archived-before excludes snapshots and --keep options", hint="run forget twice")
+        before_ms = parse_time(archived_before, "--archived-before")
+        forget_archived(output, open_repo(repo, key_file, key_command), before_ms, name, dry_run=dry_run, yes=yes)
+
+    from engine.backup.prune import forget as forget_them
+    from engine.backup.prune import plan_forget
+
     repository = open_repo(repo, key_file, key_command)
-    keep = Keep(last, hourly, daily, weekly, monthly, yearly)
-    plan = plan_forget(repository, snapshots or (), keep, name)
+    plan = plan_forget(repository, snapshots or (), keeps, name)
     if not output.json:
         for one, snapshot in plan.forgotten:
             output.text(f"remove {one.short}  {moment(one.time_ms)}  {printable(snapshot.store)}")

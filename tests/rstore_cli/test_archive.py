@@ -12,6 +12,7 @@ from tests.rstore_cli.conftest import Cli
 from tests.support import stores
 
 Store = Callable[[str], Path]
+BACKUP_MD = Path(__file__).parents[2] / "engine" / "backup" / "BACKUP.md"
 NOW = ("expire", "--force", "--reserved-hours", "0")
 
 
@@ -104,3 +105,32 @@ def test_a_daemon_is_refused_options_that_name_no_archive(store: Path, tmp_path:
         ran = cli("--store", store, "serve", "--port", "0", "--no-names", *words)
         assert ran.code in (2, 5), words
         assert why in ran.error_line, words
+
+
+def test_the_oldest_archived_segments_are_removed_as_planned(store: Path, repo: Path, cli: Cli) -> None:
+    name = "--name", "a"
+    assert cli("--store", store, "backup", "create", *name, "--repo", repo).code == 0
+    assert cli("--store", store, *NOW, "--archive", repo, "--archive-name", "a", "--yes").code == 0
+    forget = ("backup", "forget", "--repo", repo, "--archived-before")
+    assert cli(*forget, "1970-01-02", "--json").json["changed"] is False
+    assert "--keep options" in cli(*forget, "now", "--keep-last", "1").error_line
+    assert cli(*forget, "now", "--name", "aa").error_line.endswith("(did you mean a?)")
+    dry = cli(*forget, "now", *name, "--dry-run", "--json")
+    assert (dry.code, dry.json["dryRun"]) == (1, True)
+    (one,) = dry.json["archives"]
+    assert (one["store"], one["segmentsKept"], one["minOffset"]) == ("a", 0, None)
+    assert set(one) <= words_of("backup forget --archived-before")
+    shown = cli(*forget, "now", "--dry-run")
+    assert f"remove {one['segments']} archived segments" in shown.out
+    assert "asks for confirmation" in cli(*forget, "now").error_line
+    assert cli("backup", "check", "--repo", repo, "--json").json["archivedSegments"] == one["segments"]
+    done = cli(*forget, "now", "--yes")
+    assert (done.code, "Next: rstore backup prune" in done.out) == (0, True)
+    assert cli("backup", "check", "--repo", repo, "--json").json["archivedSegments"] == 0
+    assert cli(*forget, "now", "--yes").code == 0
+
+
+def words_of(command: str) -> set[str]:
+    """What BACKUP.md says of a command's JSON."""
+    row = next(line for line in BACKUP_MD.read_text().splitlines() if line.startswith(f"| `{command}` |"))
+    return set(row.split("`")[1::2])

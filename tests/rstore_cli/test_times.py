@@ -24,6 +24,7 @@ WHERE_A_TIME_IS_TAKEN = {
     ("admin", "dlq", "list", "--since"),
     ("admin", "dlq", "resend", "x", "--since"),
     ("restore", "--to-time"),
+    ("backup", "forget", "--archived-before"),
     ("pipeline", "stats", "--begin"),
     ("pipeline", "stats", "--end"),
     ("pipeline", "lag", "--at"),

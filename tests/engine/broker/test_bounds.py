@@ -581,7 +581,7 @@ def test_lags_are_those_of_each_queue_by_itself(tmp_path: Path) -> None:
 
             config = found.broker.store.config
             scrubbing = Scrubbing(config, None, sealing=False, rate=None, log=logging.getLogger("test"))
-            live = Live(found.broker.watched([], scrubbing))
+            live = Live(found.broker.watched([], scrubbing, found._archiving))
             await asyncio.gather(*(live.refresh() for _ in range(5)))  # which is one
             wanted = {}
             for topic, name in offsets.pairs():
