@@ -18,8 +18,8 @@ INTEROP_BESIDE := $(patsubst %,tests/compat/test_%.py,bridged clean config_lost 
 # what it runs are many short processes: they read compiled modules instead of compiling them each time
 unexport PYTHONDONTWRITEBYTECODE
 
-# they load a broker or measure one: each alone. The others wait for brokers most of their time: two files at once, and
-# those first whose tests take minutes, so that both workers end together
+# they load a broker or measure one: each alone. The others wait for brokers most of their time: three files at once, and
+# those first whose tests take minutes, so that all workers end together
 INTEROP_ALONE := $(patsubst %,tests/compat/test_%.py,bench hostile_clients killed_under_load mixed_groups soak) \
   tests/pipeline/test_bench.py
 INTEROP_FIRST := $(patsubst %,tests/compat/test_%.py,replication conversation large_copy kill_matrix) \
@@ -84,7 +84,7 @@ interop-stores: setup
 	$(INTEROP_RUN) $(PY) -m pytest -n auto --dist worksteal -m interop $(INTEROP_BESIDE) $(PYTEST_ARGS)
 
 interop-brokers: setup
-	$(INTEROP_RUN) env RSTORE_LARGE=1 $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "interop or spark" \
+	$(INTEROP_RUN) env RSTORE_LARGE=1 $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "interop or spark" \
 	  $(INTEROP_FIRST) $(filter-out $(INTEROP_FIRST) $(INTEROP_BESIDE) $(INTEROP_ALONE),$(INTEROP_FILES)) $(PYTEST_ARGS)
 
 interop-alone: setup
