@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.backup.create.create import snapshot_json
+from engine.backup.create.made import snapshot_json
 from engine.errors import RStoreError
 
 if TYPE_CHECKING:

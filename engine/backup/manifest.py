@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from engine.config import STORE_CONF
 from engine.errors import FormatError
 from engine.format import names
-from engine.seals.directory import seal_offset
 
 PIECE_SIZE = 4 << 20
 """Bytes of a segment that one piece holds: aligned, so that an unchanged part is the same piece in each snapshot."""
@@ -191,7 +190,7 @@ def is_beside_the_log(path: str) -> bool:
     if "\0" in path or any(part in ("", ".", "..") for part in parts):
         return False
     if parts[0] == names.SEALS:
-        return len(parts) == 2 and seal_offset(parts[1]) is not None
+        return len(parts) == 2 and names.seal_offset(parts[1]) is not None
     return path in (names.CHECKPOINT, STORE_CONF) or (parts[0] in (names.CONFIG, names.CONSUMEQUEUE) and len(parts) > 1)
 
 

@@ -30,7 +30,7 @@ from engine.errors import (
     RStoreError,
     WrongKey,
 )
-from engine.log.ahead import threads_of
+from engine.log.threads import threads_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

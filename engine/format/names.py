@@ -68,6 +68,12 @@ def segment_offset(name: str) -> int | None:
     return offset if offset <= LONG_MAX else None
 
 
+def seal_offset(name: str) -> int | None:
+    """The physical offset of the segment that a file in the directory is the seal of; None: it is no seal's name."""
+    stem = name.removesuffix(SEAL_SUFFIX)
+    return None if stem == name else segment_offset(stem)
+
+
 def index_name(millis: int) -> str:
     """File name of an index file made at `millis` (ms): yyyyMMddHHmmssSSS in local time.
 

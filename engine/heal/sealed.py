@@ -19,8 +19,7 @@ from engine.errors import FormatError, RStoreError, StorageError
 from engine.heal.fetched import CHUNK, Fetched, Readable, Store
 from engine.inspect.store.intervals import Intervals
 from engine.seals.directory import read_seal_in
-from engine.seals.layout import PIECE_SIZE
-from engine.seals.page_hash import PAGE_SIZE
+from engine.seals.layout import PAGE_SIZE, PIECE_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,7 +10,6 @@ Memory is bounded: a few splits are under way, and what can't be split is scanne
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from engine.files.libc import Libc
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import segments_from
 from engine.log.tally import Tally
+from engine.log.threads import threads_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,6 @@ _UNDER_WAY = 8 << 20
 _HEAPS = 2
 COUNT_SPLIT = 32 << 20
 """The same where records are only counted: nothing is kept of them."""
-MOST_THREADS = 8
 
 _Prepared = TypeVar("_Prepared")
 
@@ -56,11 +55,6 @@ class _Split:
 
 
 _Begun: TypeAlias = "tuple[_Split, Future[list[tuple[_Kind, _Prepared | None]]] | None]"
-
-
-def threads_of(jobs: int | None) -> int:
-    """How many threads to read with; `jobs` None: one a core."""
-    return max(1, min(len(os.sched_getaffinity(0)) if jobs is None else jobs, MOST_THREADS))
 
 
 def scan_ahead(

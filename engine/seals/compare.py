@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.seals.page_hash import PAGE_SIZE, hash_pages, page_hasher
+from engine.seals.layout import PAGE_SIZE
+from engine.seals.page_hash import hash_pages, page_hasher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

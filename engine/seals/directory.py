@@ -30,12 +30,6 @@ def seal_path(directory: str, offset: int) -> str:
     return os.path.join(directory, names.segment_name(offset) + names.SEAL_SUFFIX)
 
 
-def seal_offset(name: str) -> int | None:
-    """The physical offset of the segment that a file in the directory is the seal of; None: it is no seal's name."""
-    stem, suffix = os.path.splitext(name)
-    return names.segment_offset(stem) if suffix == names.SEAL_SUFFIX else None
-
-
 def read_seal(disk: Disk, root: str, offset: int) -> Seal | None:
     """The seal of the segment at a physical offset, kept in the store whose root is given; None: there is none.
 
@@ -64,7 +58,9 @@ def sealed_offsets(disk: Disk, directory: str) -> list[int]:
     if not disk.is_dir(directory):
         return []
     return sorted(
-        offset for entry in disk.scandir(directory) if (offset := seal_offset(entry.name)) is not None and entry.is_file
+        offset
+        for entry in disk.scandir(directory)
+        if (offset := names.seal_offset(entry.name)) is not None and entry.is_file
     )
 
 

@@ -28,8 +28,9 @@ import struct
 from dataclasses import dataclass
 
 from engine.errors import FormatError
-from engine.seals.page_hash import PAGE_SIZE
 
+PAGE_SIZE = 4096
+"""Bytes of a segment that one XXH64 covers."""
 PIECE_SIZE = 4 << 20
 """Bytes of a segment that one BLAKE3 covers: a backup's pieces are as long."""
 HASH_SIZE = 32

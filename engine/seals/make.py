@@ -19,8 +19,8 @@ from engine.log.ahead import count_ahead
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog, last_begun
 from engine.log.tally import RecordCounter, tallied
-from engine.seals.layout import PIECE_SIZE
-from engine.seals.page_hash import PAGE_SIZE, WORTH_KERNELS, page_hasher
+from engine.seals.layout import PAGE_SIZE, PIECE_SIZE
+from engine.seals.page_hash import WORTH_KERNELS, page_hasher
 from engine.seals.seal import Seal, SealedDamage, hash_of, root_of
 
 if TYPE_CHECKING:

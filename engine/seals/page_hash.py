@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from engine.seals.layout import PAGE_SIZE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     Hashes: TypeAlias = "NDArray[np.uint64]"
     PageHasher: TypeAlias = Callable[[Bytes], Hashes]
 
-PAGE_SIZE = 4096
 WORTH_KERNELS = 64 << 20
 """Bytes from which on kernels are worth their loading."""
 _P1, _P2, _P3, _P4 = (

@@ -22,13 +22,14 @@ from engine.seals.layout import (
     HASH_SIZE,
     HEAD_SIZE,
     PAGE_HASH_SIZE,
+    PAGE_SIZE,
     PIECE_SIZE,
     SealDamaged,
     SealHead,
     decode_head,
     identity,
 )
-from engine.seals.page_hash import PAGE_SIZE, hash_pages
+from engine.seals.page_hash import hash_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,6 @@ from engine.backup.manifest import PIECE_SIZE, StoredFile
 from engine.backup.restore.topics import of_topics, table_of_topics
 from engine.config import STORE_CONF, STORE_SIZES, apache_key
 from engine.format import names
-from engine.seals.directory import seal_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +50,7 @@ def write_files(
 
 def _is_sealed(path: str, snapshot: Snapshot, end: int) -> bool:
     """Whether the segment of a seal is restored as it was backed up: whole."""
-    offset = seal_offset(os.path.basename(path))
+    offset = names.seal_offset(os.path.basename(path))
     return any(one.offset == offset and one.is_complete and one.offset + one.size <= end for one in snapshot.segments)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.broker.watch.processes import END_S, JobProcess
 from engine.seals.child import KeepJob
-from engine.seals.page_hash import PAGE_SIZE
+from engine.seals.layout import PAGE_SIZE
 from engine.services.beside import encode_job
 
 if TYPE_CHECKING:

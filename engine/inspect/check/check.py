@@ -45,10 +45,10 @@ from engine.inspect.store.queue_rows import QueueRows
 from engine.inspect.store.repairs import repairs
 from engine.inspect.store.settled import settled
 from engine.inspect.store.survey import survey
-from engine.log.ahead import threads_of
 from engine.log.derive import TopicQueue
 from engine.log.scan import MISSING_SEGMENT, Scanner
 from engine.log.source import ClosedLog, Segment
+from engine.log.threads import threads_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

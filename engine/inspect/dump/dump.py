@@ -20,11 +20,12 @@ from engine.inspect.store.config_files import BACKUP, ConfigDump, directory_of, 
 from engine.inspect.store.newer import refuse_queue
 from engine.inspect.store.queue_rows import QueueRows, is_real
 from engine.inspect.store.survey import StoreFiles, read_checkpoint, survey, surveyed
-from engine.log.ahead import scan_ahead, threads_of
+from engine.log.ahead import scan_ahead
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import MISSING_SEGMENT, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
+from engine.log.threads import threads_of
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig

@@ -24,10 +24,11 @@ from engine.format.message import Message
 from engine.format.record import V4_HEAD_SIZE
 from engine.inspect.check.verify import verify
 from engine.inspect.store.survey import survey
-from engine.log.ahead import scan_ahead, threads_of
+from engine.log.ahead import scan_ahead
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
+from engine.log.threads import threads_of
 from tests.engine.log.test_scan import flat
 from tests.engine.repair import corpus
 from tests.support import logs, mutate

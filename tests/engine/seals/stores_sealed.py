@@ -8,7 +8,7 @@ from random import Random
 
 from engine.config import of_store
 from engine.files.disk import Disk
-from engine.seals.page_hash import PAGE_SIZE
+from engine.seals.layout import PAGE_SIZE
 from engine.seals.scrub import scrub
 from engine.seals.scrub_result import Scrubbed, ScrubOptions
 from engine.seals.sealing import Sealed, SealOptions, seal_store

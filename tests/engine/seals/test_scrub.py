@@ -21,7 +21,7 @@ from engine.log.source import ClosedLog
 from engine.seals.compare import CHANGED, MISSING, UNREADABLE, UNSTEADY
 from engine.seals.explain import BODY, HEADER, UNCOVERED, UNCOVERED_OR_BLANK
 from engine.seals.keeping import Heard, keep_scrubbing
-from engine.seals.page_hash import PAGE_SIZE
+from engine.seals.layout import PAGE_SIZE
 from engine.seals.scrub import scrub
 from engine.seals.scrub_result import BAD_SEAL, NO_FILE, NOT_SOUND, Scrubbed, ScrubOptions, Wrong
 from engine.seals.scrub_state import read_state

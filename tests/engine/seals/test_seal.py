@@ -20,9 +20,9 @@ from engine.files.operations import Doing, Operation
 from engine.inspect.store.survey import survey
 from engine.log.source import Segment
 from engine.seals.directory import read_seal, read_seal_in, seal_path, sealed_offsets, seals_directory, write_seal
-from engine.seals.layout import MAGIC, PIECE_SIZE, SealDamaged
+from engine.seals.layout import MAGIC, PAGE_SIZE, PIECE_SIZE, SealDamaged
 from engine.seals.make import complete_segments, make_seal
-from engine.seals.page_hash import PAGE_SIZE, hash_pages, page_hasher
+from engine.seals.page_hash import hash_pages, page_hasher
 from engine.seals.seal import Seal, SealedDamage, hash_of, root_of, seal_size
 from tests.support import stores
 
