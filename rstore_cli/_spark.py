@@ -50,6 +50,10 @@ RepoKeyCommand = Annotated[
     str | None,
     typer.Option("--key-command", metavar="COMMAND", help="Program that prints that key, on all executors."),
 ]
+Archived = Annotated[
+    bool,
+    typer.Option("--archived", help="Of repositories, read what stores have archived before each snapshot, too."),
+]
 UseSpark = Annotated[bool, typer.Option("--spark", help="Run on Spark, with --master, --conf and --split-bytes.")]
 Master = Annotated[
     str | None,
@@ -150,19 +154,26 @@ class SparkOptions:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryWords:
-    """What a command line says of repositories: --repo, --name, --key-file, --key-command."""
+    """What a command line says of repositories: --repo, --name, --archived, --key-file, --key-command."""
 
     repos: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     key_file: Path | None = None
     key_command: str | None = None
+    archived: bool = False
 
     @classmethod
     def of(
-        cls, repos: list[str] | None, names: list[str] | None, key_file: Path | None, key_command: str | None
+        cls,
+        repos: list[str] | None,
+        names: list[str] | None,
+        key_file: Path | None,
+        key_command: str | None,
+        *,
+        archived: bool,
     ) -> RepositoryWords:
         """From the options."""
-        return cls(tuple(repos or ()), tuple(names or ()), key_file, key_command)
+        return cls(tuple(repos or ()), tuple(names or ()), key_file, key_command, archived)
 
     @property
     def choice(self) -> RepositoryChoice:
@@ -173,7 +184,7 @@ class RepositoryWords:
         if self.key_file is not None and self.key_command is not None:
             raise InvalidArgument("--key-file excludes --key-command")
         file = None if self.key_file is None else str(self.key_file.absolute())
-        return RepositoryChoice(None, self.names, KeySource(file, self.key_command))
+        return RepositoryChoice(None, self.names, KeySource(file, self.key_command), self.archived)
 
 
 def column_names(text: str | None) -> tuple[str, ...]:

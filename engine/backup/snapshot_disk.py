@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -32,7 +32,7 @@ from engine.log.source import Segment
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from engine.backup.manifest import Snapshot
+    from engine.backup.manifest import SegmentRef, Snapshot
     from engine.backup.repository import Repository, SnapshotName
     from engine.files.beneath import At
 
@@ -48,10 +48,17 @@ class SnapshotDisk(Disk):
         repository: that has it.
         name: the snapshot's.
         snapshot: itself.
+        archived: segments below its log that are read as if they were in it (engine.backup.archive.before).
     """
 
-    def __init__(self, repository: Repository, name: SnapshotName, snapshot: Snapshot) -> None:
+    def __init__(
+        self, repository: Repository, name: SnapshotName, snapshot: Snapshot, archived: tuple[SegmentRef, ...] = ()
+    ) -> None:
         super().__init__(mapped=False)
+        self.archived = archived
+        if archived:
+            segments = (*archived, *snapshot.segments)
+            snapshot = replace(snapshot, start=archived[0].offset, segments=segments)
         self.repository = repository
         self.name = name
         self.snapshot = snapshot

@@ -134,7 +134,7 @@ def read(
         "endTime": end_time,
         "startOffset": start_offset,
         "splitBytes": split_bytes or spark.conf.get(SPLIT_BYTES, None),
-        **_key_options(stores),
+        **_repository_options(stores),
         "config": next((store.config_file for store in stores), None),  # one for all of them: find_stores
     }
     reader = spark.read.format(NAME)
@@ -161,10 +161,12 @@ def _place(store: StoreRef) -> str:
     return path if store.name == os.path.basename(os.path.realpath(path)) else f"{store.name}={path}"
 
 
-def _key_options(stores: Sequence[StoreRef]) -> dict[str, str | None]:
-    """Where keys of repositories come from: the same for all stores of a job."""
-    source = next((store.snapshot.key for store in stores if store.snapshot is not None), KeySource())
-    return {"keyFile": source.file, "keyCommand": source.command}
+def _repository_options(stores: Sequence[StoreRef]) -> dict[str, str | None]:
+    """Where keys of repositories come from, and whether archives are read: the same for all stores of a job."""
+    snapshots = [store.snapshot for store in stores if store.snapshot is not None]
+    source = next((one.key for one in snapshots), KeySource())
+    archived = "true" if any(one.archived for one in snapshots) else None
+    return {"keyFile": source.file, "keyCommand": source.command, "archived": archived}
 
 
 def watched(frame: DataFrame) -> tuple[DataFrame, Watch]:

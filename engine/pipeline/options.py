@@ -20,6 +20,7 @@
 | `failOnDataLoss` | streaming: `false` continues where the log begins when what comes next is gone (default: true) |
 | `snapshot` | of repositories: the beginning of an ID (default: the latest of each store); a path may end with `@ID` |
 | `storeName` | of repositories: only stores of this name; several with commas between them |
+| `archived` | of repositories: `true` reads the segments of each store's archive before its snapshot (default: false) |
 | `keyFile`, `keyCommand` | file with a repository's key, or program that prints it, on driver and executors alike |
 """
 
@@ -47,7 +48,7 @@ NAMES = (
     "path", "columns", "includeBody", "topic", "consumable", "startOffset", "endOffset", "startTime", "endTime",
     "splitBytes", "onDamage", "decompress", "config", "clockSlack", "pushFilters", "startingOffsets",
     "endingOffsets", "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss", "snapshot", "storeName",
-    "keyFile", "keyCommand",
+    "keyFile", "keyCommand", "archived",
 )  # fmt: skip
 _SPARKS_OWN = frozenset({"paths"})
 HOUR_MS = 3_600_000
@@ -148,7 +149,10 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         max_records=size("maxRecordsPerTrigger", 1),
         fail_on_data_loss=flag("failOnDataLoss", True),
         repositories=RepositoryChoice(
-            text("snapshot"), tuple(_words(text("storeName"))), KeySource(text("keyFile"), text("keyCommand"))
+            text("snapshot"),
+            tuple(_words(text("storeName"))),
+            KeySource(text("keyFile"), text("keyCommand")),
+            flag("archived", False),
         ),
     )
 

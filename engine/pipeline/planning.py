@@ -126,11 +126,20 @@ def shares(tasks: Sequence[StoreShare], missing: Sequence[Gap], on_damage: str) 
         split = task.split
         gaps_before = [gap for gap in left if gap.offset < split.segment.offset or i == len(tasks) - 1]
         left = left[len(gaps_before) :]
-        store = dataclasses.replace(split.store, segments=(split.segment,))
+        store = _with_one(split.store, split.segment)
         planned.append(
             dataclasses.replace(task, split=dataclasses.replace(split, store=store), gaps=tuple(gaps_before))
         )
     return planned
+
+
+def _with_one(store: StoreRef, segment: Segment) -> StoreRef:
+    """A store with one file of its log."""
+    snapshot = store.snapshot
+    if snapshot is not None and snapshot.archived:
+        archived = tuple(one for one in snapshot.archived if one.offset == segment.offset)
+        snapshot = dataclasses.replace(snapshot, archived=archived)
+    return dataclasses.replace(store, segments=(segment,), snapshot=snapshot)
 
 
 def gaps(store: StoreRef, start: int, end: int) -> list[Gap]:

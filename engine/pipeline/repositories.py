@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from engine.backup.archive.before import archived_before
 from engine.backup.objects.cloud import SCHEMES
 from engine.backup.objects.directory import DirectoryObjects
 from engine.backup.objects.place import objects_at
@@ -27,7 +28,7 @@ from engine.files.disk import Disk
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from engine.backup.manifest import SegmentPieces, Snapshot
+    from engine.backup.manifest import SegmentPieces, SegmentRef, Snapshot
     from engine.backup.repository import Repository
     from engine.log.source import Segment
     from engine.pipeline.filters import Range
@@ -49,12 +50,14 @@ class SnapshotRef:
         name: its whole name.
         store: the store's name when it was backed up.
         key: where its repository's key comes from, on whichever machine asks.
+        archived: segments of the store's archive that are read before its log.
     """
 
     location: str
     name: SnapshotName
     store: str
     key: KeySource = field(default_factory=KeySource)
+    archived: tuple[SegmentRef, ...] = ()
 
     @property
     def root(self) -> str:
@@ -76,11 +79,13 @@ class RepositoryChoice:
             its own.
         stores: only stores of these names; none named: all.
         key: where the keys come from.
+        archived: whether the segments of a store's archive are read before its snapshot's log.
     """
 
     snapshot: str | None = None
     stores: tuple[str, ...] = ()
     key: KeySource = field(default_factory=KeySource)
+    archived: bool = False
 
 
 def is_cloud(path: str) -> bool:
@@ -127,6 +132,8 @@ class Repositories:
             chosen = _latest(repository, names)
         stores = self._choice.stores
         disks = [SnapshotDisk(repository, *one) for one in chosen if not stores or one[1].store in stores]
+        if self._choice.archived:
+            disks = [SnapshotDisk(repository, one.name, one.snapshot, archived_before(one)) for one in disks]
         if not disks:
             of = f" of store {' or '.join(map(repr, stores))}" if stores else ""
             raise NotFound(f"no snapshot{of}", path=repository.where, hint="rstore backup list")
@@ -160,7 +167,7 @@ def _latest(repository: Repository, names: list[SnapshotName]) -> list[tuple[Sna
 def ref_of(disk: SnapshotDisk, location: str, key: KeySource) -> SnapshotRef:
     """The snapshot of a disk, as it is sent to executors."""
     where = os.path.abspath(location) if isinstance(disk.repository.objects, DirectoryObjects) else location
-    return SnapshotRef(where, disk.name, disk.snapshot.store, key)
+    return SnapshotRef(where, disk.name, disk.snapshot.store, key, disk.archived)
 
 
 def disk_of(store: StoreRef, disk: Disk | None = None) -> Disk:
@@ -176,13 +183,13 @@ def disk_of(store: StoreRef, disk: Disk | None = None) -> Disk:
 
 def snapshot_disk(ref: SnapshotRef) -> SnapshotDisk:
     """The files of a snapshot; what was read of them by another disk is read again. Raises as `disk_of`."""
-    repository, snapshot = opened(ref)
-    return SnapshotDisk(repository, ref.name, snapshot)
+    repository, snapshot = opened(replace(ref, archived=()))
+    return SnapshotDisk(repository, ref.name, snapshot, ref.archived)
 
 
 @lru_cache(maxsize=_KEPT)
 def opened(ref: SnapshotRef) -> tuple[Repository, Snapshot]:
-    """A repository, open, and one of its snapshots: neither changes. Raises as `disk_of`."""
+    """A repository, open, and one of its snapshots, without an archive: neither changes. Raises as `disk_of`."""
     repository = open_repository(objects_at(Disk(), ref.location), ref.key.secret)
     return repository, repository.snapshot(ref.name)
 

@@ -8,6 +8,7 @@ import typer
 
 from rstore_cli._common import parse_size, parse_time, settings_of
 from rstore_cli._spark import (
+    Archived,
     Begin,
     Conf,
     End,
@@ -51,6 +52,7 @@ def verify(
     name: StoreNames = None,
     key_file: RepoKeyFile = None,
     key_command: RepoKeyCommand = None,
+    archived: Archived = False,
     start: From = None,
     end: To = None,
     split_bytes: SplitBytes = None,
@@ -67,7 +69,7 @@ def verify(
     given = SparkOptions.of(master, conf, split_bytes)
     first = None if start is None else parse_size(start, "--from")
     last = None if end is None else parse_size(end, "--to")
-    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command))
+    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command, archived=archived))
 
     from engine.pipeline.jobs.verify import VerifyOptions, run
     from engine.pipeline.splits import SPLIT_BYTES
@@ -90,6 +92,7 @@ def stats(
     name: StoreNames = None,
     key_file: RepoKeyFile = None,
     key_command: RepoKeyCommand = None,
+    archived: Archived = False,
     topic: Topic = None,
     begin: Begin = None,
     end: End = None,
@@ -112,7 +115,7 @@ def stats(
     low = None if begin is None else parse_time(begin, "--begin")
     high = None if end is None else parse_time(end, "--end")
     word = damage_word(on_damage, "fail", "skip")
-    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command))
+    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command, archived=archived))
 
     from engine.pipeline.jobs.stats import StatsOptions, run
 
@@ -132,6 +135,7 @@ def lag(
     name: StoreNames = None,
     key_file: RepoKeyFile = None,
     key_command: RepoKeyCommand = None,
+    archived: Archived = False,
     group: Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only this consumer group.")] = None,
     topic: Topic = None,
     at: Annotated[
@@ -149,7 +153,7 @@ def lag(
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, None)
     now = None if at is None else parse_time(at, "--at")
-    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command))
+    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command, archived=archived))
 
     from engine.pipeline.jobs.lag import LagOptions, run
 

@@ -10,6 +10,7 @@ import typer
 from engine.errors import InvalidArgument
 from rstore_cli._common import parse_size, parse_time, settings_of
 from rstore_cli._spark import (
+    Archived,
     Begin,
     Columns,
     Conf,
@@ -47,6 +48,7 @@ def export(
     name: StoreNames = None,
     key_file: RepoKeyFile = None,
     key_command: RepoKeyCommand = None,
+    archived: Archived = False,
     topic: Topics = None,
     begin: Begin = None,
     end: End = None,
@@ -73,7 +75,7 @@ def export(
     low = None if begin is None else parse_time(begin, "--begin")
     high = None if end is None else parse_time(end, "--end")
     word = damage_word(on_damage, "fail", "mark", "skip")
-    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command))
+    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command, archived=archived))
 
     from engine.pipeline.exported import local_directory
     from engine.pipeline.jobs.export import ExportOptions, run
@@ -129,6 +131,7 @@ def diff(
     name: StoreNames = None,
     key_file: RepoKeyFile = None,
     key_command: RepoKeyCommand = None,
+    archived: Archived = False,
     topic: Topic = None,
     limit: Annotated[
         int, typer.Option("--limit", min=0, metavar="N", help="Maximum differences to list: the first ones.")
@@ -147,7 +150,7 @@ def diff(
     settings = settings_of(context)
     given = SparkOptions.of(master, conf, split_bytes)
     word = damage_word(on_damage, "fail", "skip")
-    words = RepositoryWords.of(repo, name, key_file, key_command)
+    words = RepositoryWords.of(repo, name, key_file, key_command, archived=archived)
 
     from engine.pipeline.jobs.diff import DiffOptions, run
     from engine.pipeline.stores import find_two
@@ -166,6 +169,7 @@ def grep(
     name: StoreNames = None,
     key_file: RepoKeyFile = None,
     key_command: RepoKeyCommand = None,
+    archived: Archived = False,
     topic: Topic = None,
     queue: Annotated[int | None, typer.Option("--queue", metavar="N", help="Only messages of this queue id.")] = None,
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag.")] = None,
@@ -226,7 +230,7 @@ def grep(
     largest = None if max_size is None else parse_size(max_size, "--max-size")
     word = damage_word(on_damage, "fail", "skip")
     pairs = tuple(_pair(text) for text in prop or ())
-    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command))
+    refs = the_stores(settings, stores, RepositoryWords.of(repo, name, key_file, key_command, archived=archived))
 
     from engine.pipeline.jobs.grep import GrepOptions, run
 

@@ -24,7 +24,7 @@ from engine.pipeline.schema import COLUMNS, FIELD_IDS
 from engine.pipeline.spark import session
 from engine.pipeline.stores import StoreRef, find_stores, find_two
 from engine.store import MessageStore
-from tests.engine.backup import repositories
+from tests.engine.backup import archives, repositories
 from tests.engine.opening import assert_sound, message, small
 from tests.engine.pipeline.test_repositories import back_up
 from tests.pipeline.test_export import Dying, Killed, damaged, expected, places
@@ -90,6 +90,21 @@ def test_every_column_of_every_record(
     one = read(spark, tmp_path / "r", key, storeName="lmq", columns="physical_offset,store").collect()
     assert [row["physical_offset"] for row in one] == [r["physical_offset"] for r in theirs if r["store"] == "lmq"]
     assert stores.snapshot(tmp_path / "r") == before
+
+
+def test_store_and_archive_are_one_log(spark: SparkSession, fixture_copy: Store, tmp_path: Path, key: Path) -> None:
+    """What a store has deleted, and what it has still: each record once, as before; for jobs, too."""
+    store = fixture_copy("clean-small")
+    theirs = rows(spark.read.format("rocketmq-store").load(f"a={store}"))
+    repository = repositories.new(tmp_path / "r")
+    repositories.back_up(repository, store)
+    archives.expire(repository, store)
+    repositories.back_up(repository, store)
+    ours = read(spark, tmp_path / "r", key, archived="true")
+    assert rows(ours) == theirs
+    choice = RepositoryChoice(key=KeySource(str(key)), archived=True)
+    refs = find_stores((), repositories=[str(tmp_path / "r")], choice=choice)
+    assert grep.run(spark, refs, grep.GrepOptions(limit=5)).facts["matches"] == len(theirs)
 
 
 def test_jobs_say_the_same(spark: SparkSession, fixture_store: Store, tmp_path: Path, key: Path) -> None:

@@ -47,6 +47,7 @@ def test_every_option_in_any_case() -> None:
         "storeNAME": "a, b",
         "keyFile": "/etc/key",
         "keyCommand": "pass backup",
+        "archived": "true",
     }
     assert {name.lower() for name in given} == {name.lower() for name in NAMES}
     end = int(datetime(2024, 5, 1, tzinfo=UTC).timestamp() * 1000)
@@ -70,7 +71,7 @@ def test_every_option_in_any_case() -> None:
         max_bytes=1 << 30,
         max_records=1000,
         fail_on_data_loss=False,
-        repositories=RepositoryChoice("3f9c", ("a", "b"), KeySource("/etc/key", "pass backup")),
+        repositories=RepositoryChoice("3f9c", ("a", "b"), KeySource("/etc/key", "pass backup"), archived=True),
     )
 
 

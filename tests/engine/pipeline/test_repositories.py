@@ -24,7 +24,7 @@ from engine.pipeline.repositories import RepositoryChoice, disk_of, opened, snap
 from engine.pipeline.splits import log_end, plan_splits
 from engine.pipeline.stores import find_stores, find_two
 from engine.store import MessageStore
-from tests.engine.backup import repositories
+from tests.engine.backup import archives, repositories
 from tests.engine.opening import message, small
 
 Store = Callable[[str], Path]
@@ -138,6 +138,41 @@ def ref_of(place: Path, key: KeySource) -> Any:
     """Of the only store."""
     (ref,) = find_stores([str(place)], choice=RepositoryChoice(key=key))
     return ref
+
+
+@pytest.mark.parametrize("how", ["note", "name", "older"])
+def test_archived_segments_are_before_the_snapshot_and_none_is_there_twice(
+    how: str, fixture_copy: Store, tmp_path: Path, key: KeySource
+) -> None:
+    """The archive is that of the note, which a snapshot may be older than; what a snapshot has is its own."""
+    store, place = fixture_copy("clean-small"), tmp_path / "r"
+    before = find_stores([f"a={store}"])[0].segments
+    repository = repositories.new(place)
+    older = repositories.back_up(repository, store).name.short
+    archives.expire(repository, store)
+    left = find_stores([f"a={store}"])[0].segments
+    assert 0 < len(left) < len(before)
+    if how == "name":
+        (store / "config" / "rstoreArchive.json").unlink()
+    repositories.back_up(repository, store)
+    choice = RepositoryChoice(older if how == "older" else None, (), key, archived=True)
+    (ref,) = find_stores([str(place)], choice=choice)
+    assert [(one.offset, one.size) for one in ref.segments] == [(one.offset, one.size) for one in before]
+    assert ref.snapshot is not None
+    assert len(ref.snapshot.archived) == (0 if how == "older" else len(before) - len(left))
+    (plain,) = find_stores([str(place)], choice=RepositoryChoice(choice.snapshot, (), key))
+    assert len(plain.segments) == len(before if how == "older" else left)
+    options = SourceOptions(split_bytes=30_000)
+    shares = plan(ref, options, Wanted(), disk_of(ref))
+    assert {share.split.start for share in shares} >= {one.offset for one in before}
+    first = disk_of(ref).log.pieces_of(ref.segments[0]).newest_time  # type: ignore[attr-defined]
+    until = Wanted(store_timestamp=Range(high=first))
+    assert {share.split.segment for share in plan(ref, options, until, disk_of(ref))} >= {ref.segments[0]}
+    for share in shares:
+        snapshot = share.split.store.snapshot
+        assert snapshot is not None
+        assert len(snapshot.archived) <= 1
+        assert snapshot_disk(pickle.loads(pickle.dumps(snapshot))).exists(share.split.segment.path)
 
 
 @pytest.mark.parametrize("split_bytes", [30_000])
