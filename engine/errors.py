@@ -314,6 +314,10 @@ class OutOfDescriptors(Shortage):
     code = "descriptors"
 
 
+MOVE_AWAY = "move it away, then run it again"
+"""What to do about what stands in the way."""
+
+
 def from_os_error(error: OSError, doing: str, path: str | os.PathLike[str], offset: int | None = None) -> StorageError:
     """The typed error for what the system reported while `doing` (a phrase such as "writing")."""
     reason = (error.strerror or str(error)).lower()
@@ -322,6 +326,9 @@ def from_os_error(error: OSError, doing: str, path: str | os.PathLike[str], offs
     if error.errno in (errno.EMFILE, errno.ENFILE):
         more = "no descriptor is left; allow more open files: ulimit -n, LimitNOFILE= of systemd"
         return OutOfDescriptors(f"{doing}: {reason}", path=path, offset=offset, hint=more)
-    denied = error.errno in (errno.EACCES, errno.EPERM)
-    hint = "look at owner and mode of the file and its directory: ls -ld; run rstore as that user" if denied else None
+    hint = None
+    if error.errno in (errno.EACCES, errno.EPERM):
+        hint = "look at owner and mode of the file and its directory: ls -ld; run rstore as that user"
+    elif error.errno in (errno.EISDIR, errno.ENOTDIR):
+        hint = MOVE_AWAY
     return StorageError(f"{doing}: {reason}", path=path, offset=offset, hint=hint)

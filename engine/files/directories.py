@@ -16,7 +16,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.errors import StorageError
+from engine.errors import MOVE_AWAY, StorageError
 from engine.files.beneath import At, behind_link, demand_one_name
 from engine.files.entry import GONE, Entry, entry_of, exists, look
 from engine.files.operations import Operation
@@ -51,7 +51,7 @@ class Directories(Seam):
         for directory in reversed(missing):
             self._make_directory(str(directory), later, mode)
         if not self.is_dir(path):
-            raise StorageError("not a directory", path=path)
+            raise StorageError("not a directory", path=path, hint=MOVE_AWAY)
 
     def _make_directory(self, path: str, later: SyncLater | None, mode: int | None) -> None:
         parent = os.path.dirname(path) or os.curdir

@@ -11,6 +11,7 @@ from engine.format.quantities import counted
 from engine.inspect import next_step
 from engine.inspect.finding_codes import Fix
 from engine.inspect.next_step import arguments, command_line
+from engine.repair.recover.refusal import log_is_gone
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -158,6 +159,8 @@ class HealPlan:
         """Why it is not carried out."""
         if self.repair is not None:
             return self.repair.refusal
+        if not self.files.log:
+            return log_is_gone(self.files)
         if not self.left:
             return None
         first = self.left[0]

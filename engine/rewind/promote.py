@@ -26,7 +26,7 @@ from engine.repair.recover.recover import plan_recover
 from engine.rewind.offsets import OffsetsPlan, plan_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from engine.errors import RStoreError
     from engine.files.disk import Disk
@@ -184,8 +184,13 @@ def plan_promote(
         ),
         _written(disk, files.root),
         conf,
-        (*consumers.problems, *offsets.problems),
+        (*_told_once(consumers.problems, offsets.problems), *offsets.problems),
     )
+
+
+def _told_once(problems: Iterable[str], longer: Iterable[str]) -> Iterator[str]:
+    """Those that no longer sentence begins with."""
+    return (one for one in problems if not any(text.startswith(one) for text in longer))
 
 
 def _groups(ends: Mapping[TopicQueue, int], consumers: Consumers) -> tuple[GroupState, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import NextStep
+from engine.files.operations import Touch
 from engine.inspect.next_step import command_line
 from engine.repair.change import Change, ChangeRun
 from engine.repair.config.apply import touched as touched_tables
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from engine.client.remote_broker import RemoteBroker
     from engine.errors import RStoreError
     from engine.files.disk import Disk
-    from engine.files.operations import Touch
     from engine.inspect.store.survey import StoreFiles
 
 
@@ -35,7 +35,7 @@ class PromoteChange(Change[PromotePlan]):
     Attributes:
         master: the old master's broker; None: it is not known.
         service: its replication service (`haMasterAddress`), where that is known.
-        conf: the broker's configuration file, changed too; an absolute path that is no link.
+        conf: the broker's configuration file, changed too; an absolute path; a link in the store is refused.
         force: promote while the old master answers.
     """
 
@@ -72,6 +72,9 @@ class PromoteChange(Change[PromotePlan]):
         if plan.repair.would_change:
             yield from touched(disk, plan.repair)
         yield from touched_tables(disk, (write.path for write in plan.offsets.writes))
+        if plan.conf is not None and plan.conf.changes:
+            yield plan.conf.path, Touch.CONTENT
+            yield plan.conf.kept, Touch.CONTENT
 
     def apply(self, run: ChangeRun, plan: PromotePlan) -> str | None:
         """See Change."""

@@ -86,6 +86,12 @@ def keep_scrubbing(
 
 
 def _seal(disk: Disk, config: StoreConfig, options: ScrubOptions, stop: threading.Event, heard: Heard) -> None:
-    result = seal_store(disk, config, SealOptions(options.directory, rate=options.rate, stop=stop))
+    try:
+        result = seal_store(disk, config, SealOptions(options.directory, rate=options.rate, stop=stop))
+    except NotInstalled:
+        raise
+    except RStoreError as error:  # what is sealed is scrubbed all the same
+        heard.failed(error)
+        return
     if result.made or result.failed:
         heard.sealed(result)

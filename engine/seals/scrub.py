@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import FormatError, StorageError
+from engine.errors import FormatError, OutsideStore, StorageError
 from engine.files.low_priority import BytePace
 from engine.inspect.check.verify import verify
 from engine.inspect.store.survey import survey
@@ -136,9 +136,11 @@ class _Pass:
         complete = complete_segments(self._disk, files)
         due = [self._with_seal(one) if one.offset in sealed else _Due(one, None, "") for one in complete]
         there = {one.offset for one in files.log}
-        if files.log:
-            low, high = files.log[0].offset, files.log[-1].offset
-            due += [self._without_file(offset) for offset in sealed - there if low < offset < high]
+        due += [
+            self._without_file(offset)
+            for offset in sealed - there
+            if not files.log or files.log[0].offset < offset < files.log[-1].offset
+        ]
         due += [_Due(one, None, "") for one in files.log if one.offset not in {d.segment.offset for d in due}]
         return sorted(due, key=lambda one: one.segment.offset)
 
@@ -151,9 +153,14 @@ class _Pass:
     def _without_file(self, offset: int) -> _Due:
         """A sealed segment of which no file of the right length is there."""
         size = self._files.config.mapped_file_size_commit_log
-        odd = next((o.path for o in self._files.odd if o.path.endswith(f"{offset:020d}") and o.size), None)
+        odd = next((o.path for o in self._files.odd if self._is_part(o.path, offset)), None)
         due = self._with_seal(Segment(offset, size, odd or ""))
         return _Due(due.segment, due.seal, due.problem, is_there=odd is not None)
+
+    def _is_part(self, path: str, offset: int) -> bool:
+        """Whether a file holds some of the segment."""
+        entry = self._disk.look(path) if path.endswith(f"{offset:020d}") else None
+        return entry is not None and entry.is_file and entry.size > 0
 
     def _forget_others(self, due: list[_Due]) -> None:
         """Segments that are deleted are no longer in the state."""
@@ -316,7 +323,7 @@ class _Pass:
             return
         try:
             write_state(self._disk, self._directory, self._state)
-        except StorageError:
+        except (StorageError, OutsideStore):
             self._result.kept = False
         self._noted = now
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import FormatError, RStoreError, StorageError
+from engine.errors import FormatError, OutsideStore, RStoreError, Shortage, StorageError
 from engine.files.lock import StoreLock
 from engine.files.low_priority import BytePace
 from engine.inspect.store.newer import refuse_change
@@ -254,14 +254,25 @@ class _Sealing:
     def _keep(self, row: SealRow, made: Seal) -> None:
         if row.state is SealState.WRITTEN and row.seal is not None:
             if made.root == row.seal.root:
-                write_seal(self._disk, self._result.directory, replace(row.seal, mtime_ns=made.mtime_ns))
-                self._result.refreshed.append(row.offset)
+                if self._write(replace(row.seal, mtime_ns=made.mtime_ns)):
+                    self._result.refreshed.append(row.offset)
                 return
             if not self._options.renew:
                 self._result.open.append(row)
                 return
-        write_seal(self._disk, self._result.directory, made)
-        self._result.made.append(replace(row, seal=made, state=SealState.SEALED))
+        if self._write(made):
+            self._result.made.append(replace(row, seal=made, state=SealState.SEALED))
+
+    def _write(self, seal: Seal) -> bool:
+        """Keep a seal; False where something stands in its place: the others are made all the same."""
+        try:
+            write_seal(self._disk, self._result.directory, seal)
+        except Shortage:
+            raise
+        except (StorageError, OutsideStore) as error:
+            self._result.failed.append((seal.offset, str(error)))
+            return False
+        return True
 
     def _tick(self, size: int) -> None:
         self._pace.wait(size)
@@ -277,7 +288,7 @@ class _Sealing:
 def _row(disk: Disk, directory: str, segment: Segment | None, offset: int) -> SealRow:
     try:
         seal = read_seal_in(disk, directory, offset)
-    except FormatError as error:
+    except (FormatError, StorageError) as error:
         return SealRow(
             offset, SealState.DAMAGED if segment is not None else SealState.GONE, segment, problem=str(error)
         )

@@ -15,6 +15,7 @@ from rstore_cli.master_options import master_of
 from rstore_cli.remote_broker import Acl, HaTls, TlsCa, TlsCert, TlsKey
 
 if TYPE_CHECKING:
+    from engine.config import StoreConfig
     from engine.rewind.promote import PromotePlan
 
 _SHOWN = 20
@@ -62,12 +63,19 @@ def promote(
 
     from engine.rewind.promote_change import PromoteChange
 
-    path = None if conf is None else os.path.realpath(conf)
+    path = None if conf is None else _real(conf, config)
     old = None
     if master is not None:
         old = master_of(config, master, acl=acl, ha_tls=ha_tls, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
     change = PromoteChange(old, _service(config.other.get("haMasterAddress", ""), path), path, force)
     raise typer.Exit(_Promote(settings, change, verbose=verbose).run(config, dry_run=dry_run, yes=yes))
+
+
+def _real(conf: Path, config: StoreConfig) -> str:
+    """Where the file lies: who runs the command has named it, but what links in a store lead to is not changed."""
+    place, root = os.path.abspath(conf), os.path.abspath(config.store_path_root_dir)
+    is_within = os.path.commonpath((place, root)) == root
+    return place if is_within and not config.follow_links else os.path.realpath(place)
 
 
 def _service(known: str, conf: str | None) -> str:
@@ -113,8 +121,9 @@ class _Promote(ChangeCommand["PromotePlan"]):
                 self.output.text(f"  {key}={new}" + ("" if old is None else f" (was {old})"))
 
     def _show_state(self, plan: PromotePlan) -> None:
-        from engine.format.quantities import counted, moment
+        from engine.format.quantities import moment
         from rstore_cli.render import count, size
+        from rstore_cli.status_text import duration
 
         last = plan.repair.log.end.last_store_timestamp
         old = plan.old
@@ -124,6 +133,8 @@ class _Promote(ChangeCommand["PromotePlan"]):
             master = f"{old.address} does not answer"
         elif plan.behind is None:
             master = f"{old.address} ANSWERS"
+        elif not plan.behind:
+            master = f"{old.address} ANSWERS; its log has nothing that this one lacks"
         else:
             master = f"{old.address} ANSWERS; its log has {size(plan.behind)} more than this one"
         facts = [
@@ -138,8 +149,7 @@ class _Promote(ChangeCommand["PromotePlan"]):
         if plan.rebuilt:
             facts.append(("queues", f"{count(plan.rebuilt, 'message')} not in a queue yet: they get there"))
         for name, written in sorted(plan.tables_ms.items()):
-            age_s = max(0, int(time.time() - written / 1000))
-            age = counted(age_s // 3600, "hour") if age_s >= 7200 else f"{age_s} s"
+            age = duration(max(0, int(time.time() * 1000) - written))
             facts.append((name, f"copied from the master {moment(written)}, {age} ago; read again since then"))
         if plan.delayed:
             waiting = sum(plan.delayed.values())

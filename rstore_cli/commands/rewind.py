@@ -87,7 +87,7 @@ class _Rewind(ChangeCommand["RewindPlan"]):
                 salvage_dir=self.change.salvage_dir,
             )
         self._show_offsets(plan, done=done)
-        self._show_next(plan, salvage)
+        self._show_next(plan, salvage, done=done)
 
     def _show_divergence(self, plan: RewindPlan) -> None:
         from engine.format.quantities import moment
@@ -146,13 +146,14 @@ class _Rewind(ChangeCommand["RewindPlan"]):
             numbers=(2, 3, 4, 5),
         )
 
-    def _show_next(self, plan: RewindPlan, salvage: str | None) -> None:
+    def _show_next(self, plan: RewindPlan, salvage: str | None, *, done: bool) -> None:
         from engine.format.quantities import counted
 
         commands, others = plan.messages_back(salvage), plan.delayed_back(salvage)
         if commands:
             self.output.text()
-            self.output.text("To send the removed messages to the new master, once the rewind is done:")
+            when = ":" if done else ", once the rewind is done:"
+            self.output.text(f"To send the removed messages to the new master{when}")
             for command in commands[:_SHOWN]:
                 self.output.text(f"  {command}")
             if len(commands) > _SHOWN:

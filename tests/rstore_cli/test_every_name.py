@@ -27,15 +27,18 @@ from engine.store import MessageStore
 from tests.engine.broker.client import Client, send_fields
 from tests.engine.repair.test_rules import settings
 from tests.rstore_cli.conftest import Cli, Ran, process
+from tests.rstore_cli.elsewhere import PLANNED, UNPLANNED, Elsewhere, places
 from tests.rstore_cli.test_every_change import CHANGES, cut, sound
 from tests.rstore_cli.test_hostile_store import CONF, ended, seen
 from tests.support import stores
 from tests.support.in_time import in_time
 from tests.support.wide import sample
 
+__all__ = ["places"]
+
 PATIENCE = 60
 SOMEBODY = 12345
-COMMANDS: dict[str, tuple[tuple[str, ...], Callable[[Path, Cli], None]]] = {
+COMMANDS: dict[str, tuple[tuple[str, ...], Callable[[Path, Cli], None] | None]] = {
     **{name: ((*change.words, "--yes"), change.prepare) for name, change in CHANGES.items()},
     "salvage prune --keep 0": (("salvage", "prune", "--keep", "0", "--yes"), cut),
     "recover --no-salvage": (("recover", "--cut", "--no-salvage", "--yes"), CHANGES["recover --cut"].prepare),
@@ -43,7 +46,11 @@ COMMANDS: dict[str, tuple[tuple[str, ...], Callable[[Path, Cli], None]]] = {
     "flush": (("flush",), sound),
     "init": (("init", "--commitlog-file-size", "8K"), sound),
     "open": ((), sound),
+    **{name: ((*words, "--yes"), None) for name, (words, _) in PLANNED.items()},
+    "promote --conf": (("promote", "--conf", "{store}/broker.conf", "--yes"), None),
+    **{name: (words, None) for name, (words, _) in UNPLANNED.items()},
 }
+"""Words, and what makes the store; None: `Elsewhere` does."""
 NAMES = (
     "lock",
     "abort",
@@ -94,6 +101,21 @@ NAMES = (
     "reindex.tmp",
     "reindex.tmp/consumequeue",
     "reindex.tmp/swap.json",
+    "seals",
+    f"seals/{0:020d}.seal",
+    f"seals/{8192:020d}.seal.tmp",
+    "seals/lock",
+    "seals/scrub.json",
+    "seals/scrub.json.tmp",
+    "restoring.json",
+    "restoring.json.tmp",
+    "commitlog.restoring",
+    "commitlog.restoring/*",
+    "config/rstoreArchive.json",
+    "config/lmqConsumerOffset.json",
+    "broker.conf",
+    "broker.conf.before-promote",
+    f"commitlog/{8192:020d}",
 )
 
 
@@ -131,7 +153,7 @@ def _in_time() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def prepared() -> Iterator[Callable[[str, Cli], Path]]:
+def prepared(places: Elsewhere) -> Iterator[Callable[[str, Cli], Path]]:
     """The store of a command, made once."""
     with tempfile.TemporaryDirectory(prefix="rstore-names-") as place:
         ready: dict[str, Path] = {}
@@ -139,8 +161,14 @@ def prepared() -> Iterator[Callable[[str, Cli], Path]]:
         def of(name: str, cli: Cli) -> Path:
             if name not in ready:
                 ready[name] = Path(place) / str(len(ready)) / "store"
-                COMMANDS[name][1](ready[name], cli)
+                prepare = COMMANDS[name][1]
+                if prepare is None:
+                    places.make(name.removesuffix(" --conf"), ready[name])
+                else:
+                    prepare(ready[name], cli)
                 (ready[name] / "rstore.conf").write_text(CONF)
+                if name == "promote --conf":
+                    (ready[name] / "broker.conf").write_text("brokerRole=SLAVE\nbrokerId=1\n")
             return ready[name]
 
         yield of
@@ -177,15 +205,16 @@ def _open(root: Path) -> None:
 @pytest.mark.wide
 @pytest.mark.leaves
 @NEEDS_ROOT
-@pytest.mark.parametrize(("command", "name", "kind"), sample(CASES, 61, 7))
+@pytest.mark.parametrize(("command", "name", "kind"), sample(CASES, 97, 7))
 def test_what_lies_outside_stays(
-    command: str, name: str, kind: str, victim: Path, cli: Cli, hostile: Callable[..., Path]
+    command: str, name: str, kind: str, victim: Path, cli: Cli, hostile: Callable[..., Path], places: Elsewhere
 ) -> None:
     root, before = hostile(command, name, kind), seen(victim)
     if command == "open":
         _open(root)
     else:
-        ran = ended(cli("--store", root, *COMMANDS[command][0]))
+        words = [word.replace("{store}", str(root)) for word in places.words(COMMANDS[command][0])]
+        ran = ended(cli("--store", root, *words))
         assert ran.code == 0 or ran.err.startswith(("rstore: ", "note: ", "warning: ")) or ran.out, ran
     assert seen(victim) == before
     shutil.rmtree(root)  # a FIFO in it is nothing to look through
@@ -205,7 +234,7 @@ async def _use(address: str) -> None:
 @pytest.mark.wide
 @pytest.mark.leaves
 @NEEDS_ROOT
-@pytest.mark.parametrize(("name", "kind"), sample(PLACES, 41, 3))
+@pytest.mark.parametrize(("name", "kind"), sample(PLACES, 53, 3))
 def test_the_daemon_on_such_a_store(name: str, kind: str, victim: Path, hostile: Callable[..., Path]) -> None:
     root, before = hostile("open", name, kind), seen(victim)
     daemon = process("--store", root, "serve", "--port", "0", "--no-names")
@@ -229,7 +258,7 @@ def test_the_daemon_on_such_a_store(name: str, kind: str, victim: Path, hostile:
 @pytest.mark.wide
 @pytest.mark.leaves
 @NEEDS_ROOT
-@pytest.mark.parametrize(("name", "kind"), sample(PLACES, 41, 17))
+@pytest.mark.parametrize(("name", "kind"), sample(PLACES, 53, 17))
 def test_a_drill_of_such_a_store(
     name: str, kind: str, tmp_path: Path, victim: Path, cli: Cli, hostile: Callable[..., Path]
 ) -> None:

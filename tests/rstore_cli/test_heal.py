@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -57,6 +59,29 @@ def test_from_a_store_and_a_repository(good: Path, tmp_path: Path, cli: Cli) -> 
     assert log_of(store) != truth
     assert cli("--store", store, "heal", *sources, "--yes", "--salvage-dir", tmp_path / "aside").code == 0
     assert log_of(store) == truth
+
+
+@pytest.mark.parametrize("way", ["fifo", "directory"])
+def test_a_stray_in_the_place_of_a_segment_is_set_aside(good: Path, tmp_path: Path, cli: Cli, way: str) -> None:
+    store = stores.copy(good, tmp_path / "store")
+    path = store / "commitlog" / f"{SIZE:020d}"
+    path.unlink()
+    os.mkfifo(path) if way == "fifo" else path.mkdir()
+    done = cli("--store", store, "heal", "--from", good, "--yes")
+    assert done.code == 0, done
+    assert log_of(store) == log_of(good)
+    assert os.path.lexists(store / "quarantine" / "commitlog" / path.name)
+
+
+@pytest.mark.leaves
+def test_a_log_that_is_gone_is_not_one_without_damage(good: Path, tmp_path: Path, cli: Cli) -> None:
+    store = stores.copy(good, tmp_path / "store")
+    shutil.rmtree(store / "commitlog")
+    refused = cli("--store", store, "heal", "--from", good, "--yes")
+    assert refused.code == 4, refused
+    assert "but no commit log" in refused.error_line
+    assert refused.err.rstrip().endswith(f"rstore --store {store} recover --yes-the-log-is-gone")
+    assert cli("--store", store, "heal", "--from", good, "--dry-run").code == 4
 
 
 @pytest.mark.leaves

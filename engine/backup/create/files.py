@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _AGAIN_MS = 100
 _TRIES = 20
 _BACKUP = ".bak"
+_LINK = ": a link (--follow-links reads what it leads to)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def _below(disk: Disk, files: StoreFiles, directory: str, paths: list[str], skip
     for entry in disk.scandir(directory):
         path = os.path.relpath(entry.path, files.root)
         if disk.link_of(entry.path) and not files.config.follow_links:
-            skipped.append(f"{path}: a link (--follow-links reads what it leads to)")
+            skipped.append(path + _LINK)
         elif entry.is_directory:
             _below(disk, files, entry.path, paths, skipped)
         elif entry.is_file:
@@ -77,12 +78,16 @@ def _below(disk: Disk, files: StoreFiles, directory: str, paths: list[str], skip
             skipped.append(f"{path}: {entry.what}")
 
 
-def seals_of(disk: Disk, root: str, segments: Iterable[Segment]) -> list[str]:
-    """The seals of these segments: paths in the store."""
+def seals_of(disk: Disk, files: StoreFiles, segments: Iterable[Segment]) -> Beside:
+    """The seals of these segments; links are none: what they lead to may be anything."""
     there = {one.offset for one in segments}
-    directory = seals_directory(root)
-    offsets = sealed_offsets(disk, directory)
-    return [os.path.relpath(seal_path(directory, at), root) for at in offsets if at in there]
+    directory = seals_directory(files.root)
+    places = [seal_path(directory, at) for at in sealed_offsets(disk, directory) if at in there]
+    links = [] if files.config.follow_links else [path for path in places if disk.link_of(path)]
+    return Beside(
+        tuple(os.path.relpath(path, files.root) for path in places if path not in links),
+        tuple(os.path.relpath(path, files.root) + _LINK for path in links),
+    )
 
 
 def ends_of_expired(disk: Disk, files: StoreFiles) -> list[str]:

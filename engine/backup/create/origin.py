@@ -215,7 +215,8 @@ class LocalOrigin:
         for path in beside.paths:
             self._give(path, take)
         unread = []
-        for path in seals_of(self._disk, self.root, self._log.segments):
+        seals = seals_of(self._disk, self._files, self._log.segments)
+        for path in seals.paths:
             try:
                 self._give(path, take)
             except StorageError as error:
@@ -224,7 +225,8 @@ class LocalOrigin:
                 unread.append(f"{path}: {error.message}")  # a segment without its seal is one all the same
         config = os.path.join(self.root, names.CONFIG) + os.sep
         odd = (one for one in self._files.odd if not one.path.startswith(config))
-        return (*(f"{os.path.relpath(one.path, self.root)}: {one.why}" for one in odd), *beside.skipped, *unread)
+        skipped = (*beside.skipped, *seals.skipped, *unread)
+        return (*(f"{os.path.relpath(one.path, self.root)}: {one.why}" for one in odd), *skipped)
 
     def _give(self, path: str, take: TakeFile) -> None:
         absolute = os.path.join(self.root, path)

@@ -24,17 +24,17 @@ from engine.backup.log import RepositoryLog
 from engine.backup.restore.cut import Upto, find_end
 from engine.backup.restore.files import bytes_of, write_files
 from engine.backup.restore.offsets import Offsets, ranges_of, settle_offsets
+from engine.backup.restore.queues import make_queues
 from engine.backup.restore.segments import SegmentWriter
 from engine.backup.restore.topics import TopicsLog, demand_topics, write_topics
 from engine.config import STORE_SIZES, apache_key
-from engine.errors import CannotRepair, InvalidArgument, NoSpaceToSave, NotFound, Refused, RStoreError, StorageError
+from engine.errors import InvalidArgument, NoSpaceToSave, NotFound, Refused, RStoreError, StorageError
 from engine.format import names
 from engine.format.names import segment_name
 from engine.format.quantities import counted
 from engine.inspect.store.config_shapes import TOPICS
 from engine.inspect.store.survey import survey
-from engine.repair.change import carry_out
-from engine.repair.recover.change import RecoverChange
+from engine.repair.reach import beneath
 from engine.repair.trees import remove_tree
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class _Restore:
         options: RestoreOptions,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        self._disk = disk
+        self._named = disk
         self._repository = repository
         self._name = name
         self._snapshot = snapshot
@@ -160,6 +160,8 @@ class _Restore:
         self._log_directory = os.fspath(config.commit_log_paths[0])
         self._aside = self._log_directory + RESTORING
         self._note = os.path.join(self._root, UNDER_WAY)
+        # Others may be able to write there, and it lasts: nothing goes through what they put in its way.
+        self._disk = beneath(disk, self._config, (os.path.dirname(self._log_directory),))
         self._done = self._kept = 0
         self._end = self._log_end = 0
         self._problems: list[str] = []
@@ -191,10 +193,7 @@ class _Restore:
             self._kept,
             tuple(sorted(self._options.topics)),
         )
-        try:
-            carry_out(RecoverChange(whole=True, keep=False, jobs=self._options.jobs), self._disk, self._config)
-        except (Refused, CannotRepair) as refusal:
-            restored.refusal = refusal
+        restored.refusal = make_queues(self._named, self._config, self._options.jobs)
         restored.problems += self._problems + self._settle_offsets()
         self._disk.unlink(self._note)
         self._disk.sync_dir(self._root)

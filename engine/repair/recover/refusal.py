@@ -88,7 +88,7 @@ def refusal(
             _tell_shifts(disk, files, choices, longer, error)
         return error
     if not files.log:
-        return None if choices.log_is_gone else _log_is_gone(files)
+        return None if choices.log_is_gone else log_is_gone(files)
     error = _moved(disk, files, choices, shifts)
     if error is not None:
         return error
@@ -262,7 +262,8 @@ def _damage(files: StoreFiles, choices: Choices, end: LogEnd, fresh: Sequence[Da
     )
 
 
-def _log_is_gone(files: StoreFiles) -> RStoreError | None:
+def log_is_gone(files: StoreFiles) -> RStoreError | None:
+    """The refusal about a store without a file of the log, whose queues show that it had one."""
     held = [queue for queue in files.queues if queue.files]
     if not held:
         return None
@@ -270,6 +271,7 @@ def _log_is_gone(files: StoreFiles) -> RStoreError | None:
         f"{counted(len(held), 'consume queue')}, but no commit log",
         path=os.fspath(files.config.commit_log_paths[0]),
         next_step=next_step.bring(
-            "mount its disk; if the log is lost for good, --yes-the-log-is-gone removes the queues"
+            "mount its disk; if the log is lost for good, this removes the queues: "
+            + next_step.command_line(files.config, "recover", "--yes-the-log-is-gone")
         ),
     )

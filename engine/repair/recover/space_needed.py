@@ -96,7 +96,8 @@ class _Space:
 
         With `grows` they begin at the end of what it holds, where blocks without data lie: it got them by steps.
         """
-        if not self._disk.exists(path):
+        entry = self._disk.look(path)
+        if entry is None or not entry.is_file:  # a stray, which is set aside before
             return 0
         reader = self._disk.open_reader(path)
         try:

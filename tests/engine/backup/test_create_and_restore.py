@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,8 +17,18 @@ import pytest
 from engine.backup.check import check_repository
 from engine.backup.restore.offsets import Offsets
 from engine.config import of_store
-from engine.errors import FormatError, InvalidArgument, NotFound, Refused, StorageError, StoreLocked
+from engine.errors import (
+    CannotRepair,
+    FormatError,
+    InvalidArgument,
+    NotFound,
+    OutsideStore,
+    Refused,
+    StorageError,
+    StoreLocked,
+)
 from engine.files.disk import Disk
+from engine.files.faults import FaultyDisk, Killed
 from engine.files.lock import StoreLock
 from engine.files.raw_file import RawFile
 from engine.format import fastjson
@@ -29,7 +40,9 @@ from engine.log.source import ClosedLog
 from engine.store import MessageStore
 from tests.engine.backup import repositories
 from tests.engine.opening import assert_sound, bodies, message, small
+from tests.rstore_cli.test_hostile_store import seen
 from tests.support import stores
+from tests.support.config import write_config
 
 Store = Callable[[str], Path]
 
@@ -223,6 +236,56 @@ def test_not_into_what_holds_something(fixture_store: Store, tmp_path: Path) -> 
     with pytest.raises(Refused):
         repositories.bring_back(repository, tmp_path / "new")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.leaves
+@pytest.mark.parametrize("way", ["link", "hard link", "folder"])
+@pytest.mark.parametrize("step", ["restore:piece", "restore:named"])
+def test_nothing_goes_through_what_others_put_into_a_restore_under_way(
+    fixture_copy: Store, tmp_path: Path, way: str, step: str
+) -> None:
+    backed_up = fixture_copy("clean-small")
+    write_config(backed_up)
+    (backed_up / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": {"T@g": {"0": 10**6}}}))
+    repository = repositories.new(tmp_path / "repository", None)
+    repositories.back_up(repository, backed_up)
+    store, theirs = tmp_path / "new", tmp_path / "theirs"
+    disk = FaultyDisk(None)
+    disk.kill_at(step)
+    with pytest.raises(Killed):
+        repositories.bring_back(repository, store, disk=disk)
+    theirs.mkdir()
+    for name in ("topics.json", "consumerOffset.json"):
+        (theirs / name).write_bytes((backed_up / "config" / name).read_bytes() + b"\n")
+        (theirs / name).chmod(0o640)
+    shutil.rmtree(store / "config", ignore_errors=True)
+    if way == "folder":
+        (store / "config").symlink_to(theirs)
+        os.lchown(store / "config", 12345, 12345)
+    else:
+        (store / "config").mkdir()
+        put = os.link if way == "hard link" else os.symlink
+        put(theirs / "topics.json", store / "config" / "topics.json")
+        put(theirs / "consumerOffset.json", store / "config" / "consumerOffset.json")
+    before = seen(theirs)
+    with contextlib.suppress(OutsideStore):
+        repositories.bring_back(repository, store)
+    assert seen(theirs) == before
+
+
+def test_what_stands_in_the_way_of_queues_is_no_damage_of_the_log(fixture_store: Store, tmp_path: Path) -> None:
+    repository = repositories.new(tmp_path / "repository", None)
+    repositories.back_up(repository, fixture_store("clean-small"))
+    disk = FaultyDisk(None)
+    disk.kill_at("restore:named")
+    with pytest.raises(Killed):
+        repositories.bring_back(repository, tmp_path / "new", disk=disk)
+    (tmp_path / "new" / "salvage").write_bytes(b"in the way")
+    with pytest.raises(CannotRepair, match="a file instead of a directory"):
+        repositories.bring_back(repository, tmp_path / "new")
+    (tmp_path / "new" / "salvage").unlink()
+    assert repositories.bring_back(repository, tmp_path / "new").refusal is None
+    assert_sound(of_store(tmp_path / "new"))
 
 
 def test_links_in_config_are_not_followed(fixture_copy: Store, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,16 @@ def test_a_seal_that_the_disk_cannot_read(tmp_path: Path) -> None:
     assert any("00000000000000065536.seal: opening" in one for one in created.snapshot.skipped)
     repositories.bring_back(repository, tmp_path / "new")
     assert repositories.log_of(tmp_path / "new") == repositories.log_of(root)
+
+
+@pytest.mark.leaves
+def test_a_link_in_the_place_of_a_seal_is_not_followed(store: Path, tmp_path: Path) -> None:
+    path = store / "seals" / f"{SIZE:020d}.seal"
+    path.rename(tmp_path / "secret")
+    path.symlink_to(tmp_path / "secret")
+    repository = repositories.new(tmp_path / "repository")
+    snapshot = repositories.back_up(repository, store).snapshot
+    assert [one.partition(": ")[0] for one in snapshot.skipped] == [f"seals/{path.name}"]
+    assert f"seals/{path.name}" not in {file.path for file in snapshot.files}
+    follows = replace(of_store(store), follow_links=True)
+    assert f"seals/{path.name}" in {file.path for file in repositories.back_up(repository, follows).snapshot.files}

@@ -12,12 +12,15 @@ from random import Random
 import pytest
 
 from engine.config import of_store
+from engine.errors import RStoreError
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
+from engine.files.lock import StoreLock
 from engine.files.operations import Doing, Operation
 from engine.inspect.store.survey import survey
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
+from engine.repair.reach import beneath
 from engine.seals.compare import CHANGED, MISSING, UNREADABLE, UNSTEADY
 from engine.seals.explain import BODY, HEADER, UNCOVERED, UNCOVERED_OR_BLANK
 from engine.seals.keeping import Heard, keep_scrubbing
@@ -252,6 +255,37 @@ def test_without_a_place_for_its_state_it_goes_on(sealed_copy: Path) -> None:
     assert not result.kept
 
 
+@pytest.mark.leaves
+def test_where_a_link_stands_in_the_place_of_its_state_it_goes_on(sealed_copy: Path, tmp_path: Path) -> None:
+    write(segments(sealed_copy)[0], 5000, b"rot")
+    (tmp_path / "theirs").write_bytes(b"theirs")
+    (sealed_copy / "seals" / "scrub.json").unlink(missing_ok=True)
+    (sealed_copy / "seals" / "scrub.json").symlink_to(tmp_path / "theirs")
+    result = scrubbed(sealed_copy, beneath(Disk(), of_store(sealed_copy)))
+    assert (result.finished, result.kept) == (True, False)
+    assert pages_of(result) == {(0, 1)}
+    assert (tmp_path / "theirs").read_bytes() == b"theirs"
+
+
+@pytest.mark.leaves
+def test_a_segment_in_whose_place_something_else_stands_has_no_file(sealed_copy: Path) -> None:
+    fifo, directory, *_ = segments(sealed_copy)[1:]
+    fifo.unlink()
+    os.mkfifo(fifo)
+    directory.unlink()
+    directory.mkdir()
+    result = scrubbed(sealed_copy)
+    assert [(one.segment, one.kind) for one in result.wrong] == [(SIZE, NO_FILE), (2 * SIZE, NO_FILE)]
+
+
+@pytest.mark.leaves
+def test_a_log_that_is_not_there_is_no_log_in_which_nothing_has_changed(sealed_copy: Path) -> None:
+    """A disk that is not mounted, more often than not."""
+    sealed = [int(path.name) for path in segments(sealed_copy)][:-1]
+    shutil.rmtree(sealed_copy / "commitlog")
+    assert [(one.segment, one.kind) for one in scrubbed(sealed_copy).wrong] == [(one, NO_FILE) for one in sealed]
+
+
 def test_seals_elsewhere(sealed_copy: Path, tmp_path: Path) -> None:
     """The store's disk may take them along: they are kept where somebody says."""
     shutil.rmtree(sealed_copy / "seals")
@@ -278,6 +312,22 @@ class Counted(Heard):
             write(segments(self.store)[0], 5000, b"rot")
         elif self.found:
             self.stop.set()
+
+
+def test_where_nothing_can_be_sealed_it_is_scrubbed_all_the_same(sealed_copy: Path) -> None:
+    class Once(Heard):
+        failures = 0
+
+        def failed(self, error: RStoreError) -> None:
+            Once.failures += 1
+
+        def scrubbed(self, result: Scrubbed) -> None:
+            stop.set()
+
+    stop = threading.Event()
+    with StoreLock(Disk(), str(sealed_copy / "seals")):
+        keep_scrubbing(Disk(), of_store(sealed_copy), ScrubOptions(period_ms=50), stop, Once(), sealing=True)
+    assert Once.failures == 1
 
 
 @pytest.mark.leaves

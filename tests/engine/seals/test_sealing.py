@@ -22,11 +22,12 @@ from engine.log.source import ClosedLog
 from engine.repair.change import carry_out
 from engine.repair.expire.change import ExpireChange
 from engine.repair.expire.expire import ExpireRules
+from engine.repair.reach import beneath
 from engine.repair.recover.change import RecoverChange
 from engine.repair.salvage.change import UndoChange
 from engine.repair.truncate.change import TruncateChange
 from engine.seals.directory import read_seal, sealed_offsets
-from engine.seals.sealing import SealState, list_seals
+from engine.seals.sealing import SealOptions, SealState, list_seals, seal_store
 from engine.store import MessageStore
 from tests.engine.opening import message, small
 from tests.engine.seals.stores_sealed import filled, pages_of, scrubbed, seal, segments, write
@@ -100,6 +101,46 @@ def test_a_full_disk_leaves_what_was_sealed(store: Path) -> None:
         seal(store, disk)
     assert [offset for offset, state in states(store).items() if state is SealState.SEALED] == [0, SIZE]
     assert seal(store).clean
+
+
+def test_a_seal_that_is_no_file_leaves_the_others_to_be_sealed(store: Path) -> None:
+    offsets = [int(path.name) for path in segments(store)][:-1]
+    fifo, directory, link = (store / "seals" / f"{offset:020d}.seal" for offset in offsets[:3])
+    fifo.parent.mkdir()
+    os.mkfifo(fifo)
+    directory.mkdir()
+    (store / "theirs").write_bytes(b"theirs")
+    link.symlink_to(store / "theirs")
+    assert states(store)[0] is SealState.DAMAGED
+    first = seal(store)
+    assert [(row.offset, row.problem.partition(":")[0]) for row in first.open] == [
+        (offsets[0], "opening"),
+        (offsets[1], "opening"),
+        (offsets[2], "the seal has 6 bytes, fewer than its header"),
+    ]
+    assert "a FIFO, not a file" in first.open[0].problem
+    assert [row.offset for row in first.made] == offsets[3:]
+    config = of_store(store)
+    renewed = seal_store(beneath(Disk(), config), config, SealOptions(renew=True))
+    assert [row.offset for row in renewed.made] == offsets[:1]
+    assert [offset for offset, _ in renewed.failed] == offsets[1:3]
+    assert "--follow-links" in renewed.failed[1][1]
+    assert (store / "theirs").read_bytes() == b"theirs"
+    (store / "theirs").unlink()
+    directory.rmdir()
+    link.unlink()
+    assert seal(store).clean
+
+
+def test_what_stands_in_the_way_of_one_seal_leaves_the_others_to_be_sealed(store: Path) -> None:
+    inside = store / "seals" / f"{SIZE:020d}.seal.tmp" / "x"
+    inside.mkdir(parents=True)
+    result = seal(store)
+    assert [offset for offset, _ in result.failed] == [SIZE]
+    assert str(inside.parent) in result.failed[0][1]
+    assert len(result.made) == len(segments(store)) - 2
+    shutil.rmtree(inside.parent)
+    assert [row.offset for row in seal(store).made] == [SIZE]
 
 
 @pytest.mark.leaves
