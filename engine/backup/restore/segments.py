@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _SYNC_EVERY = 64
 """Pieces, 256 MiB."""
+_MOST_SYNCS = 16
+"""That wait for the device: as many files are open, not all of a log."""
 
 
 class SegmentWriter:
@@ -44,8 +46,8 @@ class SegmentWriter:
         self._pool = ThreadPoolExecutor(self._threads, "rstore-restore")
         self._syncing = ThreadPoolExecutor(1, "rstore-restore-sync")
         self._under_way: deque[Future[tuple[int, bool]]] = deque()
-        self._syncs: list[Future[None]] = []
-        self._files: list[RawFile] = []
+        self._syncs: deque[Future[None]] = deque()
+        self._files: set[RawFile] = set()
 
     def __enter__(self) -> SegmentWriter:
         return self
@@ -71,7 +73,7 @@ class SegmentWriter:
         """
         pieces = self._repository.get_segment(segment.pieces).pieces
         file = self._disk.open_raw(path, writable=True, create=True)
-        self._files.append(file)
+        self._files.add(file)
         there = file.size()
         if there > segment.size:
             file.set_size(0)  # not ours: a piece of another size would stay behind
@@ -86,18 +88,24 @@ class SegmentWriter:
             since.append(self._pool.submit(self._one, file, at, some, piece, at < there))
             self._under_way.append(since[-1])
             if len(since) == _SYNC_EVERY:
-                self._sync_after(file, since)
+                self._sync_after(file, since, is_last=False)
                 since = []
-        self._sync_after(file, since)
+        self._sync_after(file, since, is_last=True)
 
-    def _sync_after(self, file: RawFile, written: Sequence[Future[tuple[int, bool]]]) -> None:
-        """Make the file durable, in the thread that does nothing else, when these pieces are written."""
+    def _sync_after(self, file: RawFile, written: Sequence[Future[tuple[int, bool]]], *, is_last: bool) -> None:
+        """Make the file durable, in the thread that does nothing else, when these pieces are written, and close it
+        after the last of them."""
 
         def sync() -> None:
             for one in written:
                 one.result()
             file.sync(0, file.size())
+            if is_last:
+                self._files.discard(file)
+                file.close()
 
+        while len(self._syncs) >= _MOST_SYNCS:
+            self._syncs.popleft().result()
         self._syncs.append(self._syncing.submit(sync))
 
     def _one(self, file: RawFile, at: int, length: int, piece: str | None, may_be_there: bool) -> tuple[int, bool]:

@@ -424,3 +424,29 @@ def test_what_nobody_could_read_is_no_snapshot(fixture_store: Store, tmp_path: P
     with pytest.raises(FormatError, match="don't add up"):
         repository.put_segment(replace(repository.get_segment(snapshot.segments[0].pieces), pieces=()))
     assert len(repository.snapshots()) == 1
+
+
+def test_a_restore_does_not_hold_all_files_of_a_log_open(tmp_path: Path) -> None:
+    """A log may have more segments than a process may have files."""
+    config = replace(small(tmp_path / "store"), mapped_file_size_commit_log=4096)
+    with MessageStore.open(config) as store:
+        for i in range(120):
+            assert store.put(message(b"%03d" % i + bytes(2000))).ok
+    assert_sound(config)
+    repository = repositories.new(tmp_path / "repository", None)
+    repositories.back_up(repository, config)
+    most = 0
+
+    class Counting(Disk):
+        def step(self, name: str) -> None:
+            nonlocal most
+            count = 0
+            for one in os.listdir("/proc/self/fd") if name == "restore:piece" else ():
+                with contextlib.suppress(FileNotFoundError):  # another thread has closed it
+                    count += ".restoring" in os.readlink(f"/proc/self/fd/{one}")
+            most = max(most, count)
+
+    repositories.bring_back(repository, tmp_path / "new", disk=Counting())
+    assert len(os.listdir(tmp_path / "new" / "commitlog")) > 60
+    assert 0 < most < 24
+    assert repositories.log_of(tmp_path / "new") == repositories.log_of(tmp_path / "store")
