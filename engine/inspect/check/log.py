@@ -258,11 +258,9 @@ class _Run:
                 self._bridged.add(at, at + size)
                 detail = f"{size} bytes at {at}"
                 part.findings.add("log-bridged", segment.path, place(segment.path, at), detail, hint=_MOVED_AWAY)
-        self._doubtful.add(doubts_of(batch) if prepared is None else prepared.doubts, segment)
-        if prepared is None:
-            units, keys = self._deriver.derive(batch)
-        else:
-            units, keys = self._deriver.finish(batch, prepared.parts)
+        parts, doubts = prepared or self._prepare(batch)
+        self._doubtful.add(doubts, segment)
+        units, keys = self._deriver.finish(batch, parts)
         self._queues.feed(units)
         if self._keys is not None:
             self._keys.feed(batch, keys)
