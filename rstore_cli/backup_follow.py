@@ -46,6 +46,7 @@ def follow_store(
     from engine.backup.create.copier import StoreCopier
     from engine.backup.create.follow import BackupFollower
     from engine.backup.create.lag import LagReports
+    from engine.files.low_priority import give_some_way
 
     output = settings.output()
     reports = LagReports(disk, None if metrics_file is None else str(metrics_file), root)
@@ -55,6 +56,7 @@ def follow_store(
         reports.tell(state)
         shown.round(state, None if reports.error is None else str(reports.error))
 
+    give_some_way()
     try:
         copier = StoreCopier(disk, origin, repository, options)
         follower = BackupFollower(origin, copier, repository, options.store or origin.name, every_s, tell)

@@ -183,6 +183,12 @@ class Directories(Seam):
         with self.doing(Operation.STAT, path):
             return exists(path)
 
+    def nearest(self, path: str) -> str:
+        """The path, or the lowest directory above it that is there; a relative one ends at the working directory."""
+        while not self.exists(path) and path != os.path.dirname(path):
+            path = os.path.dirname(path) or os.curdir
+        return path
+
     def is_dir(self, path: str) -> bool:
         """Whether this is a directory."""
         with self.doing(Operation.STAT, path):

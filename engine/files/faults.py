@@ -32,6 +32,8 @@ CHANGES = frozenset(Operation) - {
     Operation.OPEN, Operation.CLOSE, Operation.READ, Operation.MAP, Operation.LIST, Operation.STAT, Operation.LOCK
 }  # fmt: skip
 """Operations that alter something, or make it durable."""
+_MOVES = frozenset({Operation.REPLACE, Operation.UNLINK})
+"""While one of them is under way, a name may lead to another file than the model has there."""
 
 
 class Killed(BaseException):
@@ -50,15 +52,14 @@ class _Watched(Doing):
 
     def __enter__(self) -> None:
         try:
-            self._finish = self._disk.begin(self)
+            self._finish = self._disk.start(self)
         except OSError as error:
             raise from_os_error(error, self.operation.value, self.path, self.offset) from error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None and self._finish is not None:
-            self._disk.finish(self._finish)
+        self._disk.end(self, self._finish if error is None else None)
         super().__exit__(kind, error, trace)
 
 
@@ -80,6 +81,8 @@ class FaultyDisk(Disk):
         super().__init__(mapped=mapped)
         self.concurrent = False
         self._model_lock = threading.RLock()
+        self._moved = threading.Condition(self._model_lock)
+        self._moving = 0
         self._image = None if root is None else DurableImage(root)
         self._faults: list[tuple[Callable[[Doing], bool], int]] = []
         self._kill_steps: dict[str, int] = {}
@@ -138,6 +141,8 @@ class FaultyDisk(Disk):
         if self._image is None:
             raise InvalidArgument("a power cut needs a disk with a root", path=destination)
         with self._model_lock:
+            while self._moving:  # in other threads
+                self._moved.wait()
             self._image.crash_copy(destination, rng or Random(0), lose, torn=torn)
 
     # --- the seam ---------------------------------------------------------------------------------------------------
@@ -174,10 +179,21 @@ class FaultyDisk(Disk):
                     raise OSError(number, os.strerror(number))
             return self._note(doing)
 
-    def finish(self, note: Callable[[], None]) -> None:
-        """An operation has succeeded: note it down."""
+    def start(self, doing: Doing) -> Callable[[], None] | None:
+        """As `begin`, until `end`."""
         with self._model_lock:
-            note()
+            note = self.begin(doing)
+            self._moving += doing.operation in _MOVES
+            return note
+
+    def end(self, doing: Doing, note: Callable[[], None] | None) -> None:
+        """An operation that had begun is over; `note`: what to note down, as it has succeeded."""
+        with self._model_lock:
+            if doing.operation in _MOVES:
+                self._moving -= 1
+                self._moved.notify_all()
+            if note is not None:
+                note()
 
     def _note(self, doing: Doing) -> Callable[[], None] | None:
         """What the model has to know before the operation, and what after it."""

@@ -10,6 +10,7 @@ import time
 from engine.files.libc import Libc
 
 _LOWEST = 19
+_LOW = 10
 
 
 def give_way() -> bool:
@@ -21,6 +22,12 @@ def give_way() -> bool:
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)  # of Linux's threads, each has its own
     return Libc().idle_io_priority()
+
+
+def give_some_way() -> None:
+    """From now on the process has niceness 10 (or what it had more): it keeps up, and what else runs comes first."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, max(_LOW, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 class BytePace:

@@ -36,13 +36,15 @@ class RecordBatch:
         table: int64[n, 13], the fields of `Row`, of a batch that was read by the kernels; None of any other.
     """
 
-    __slots__ = ("_in_place", "_rows", "base", "buffer", "table")
+    __slots__ = ("_columns", "_in_place", "_messages", "_rows", "base", "buffer", "table")
 
     def __init__(self, base: int, buffer: memoryview, rows: list[Row] | NDArray[np.int64]) -> None:
         self.base = base
         self.buffer = buffer
         self._rows: list[Row] | None = None
         self._in_place = False
+        self._columns: NDArray[np.int64] | None = None
+        self._messages: int | None = None
         self.table: NDArray[np.int64] | None = None
         if isinstance(rows, list):
             self._rows = rows
@@ -85,7 +87,7 @@ class RecordBatch:
         """The largest storeTimestamp (ms)."""
         if self.table is None:
             return max(row.store_timestamp for row in self.rows)
-        return int(self.table[:, _STORE_TIMESTAMP].max())
+        return int(self._column(_STORE_TIMESTAMP).max())
 
     @property
     def last(self) -> tuple[int, int]:
@@ -122,21 +124,24 @@ class RecordBatch:
         return bytes(self._part(i, _PROPERTIES))
 
     def columns(self) -> NDArray[np.int64]:
-        """All `Row` fields: int64[13, n], in the order of `Row._fields`."""
-        import numpy as np
+        """All `Row` fields: int64[13, n], in the order of `Row._fields`; each field's values lie side by side."""
+        if self._columns is None:
+            import numpy as np
 
-        table = self.table
-        if table is None:
-            table = np.array(self._rows, dtype=np.int64).reshape(len(self), len(Row._fields))
-        return table.T
+            table = self.table
+            if table is None:
+                table = np.array(self._rows, dtype=np.int64).reshape(len(self), len(Row._fields))
+            self._columns = np.ascontiguousarray(table.T)
+        return self._columns
+
+    def count(self) -> None:
+        """Do what `columns` and `messages` take: in a thread, so that whoever asks in log order need not wait."""
+        self.columns()
+        self._messages = self.messages
 
     def offsets(self) -> NDArray[np.int64]:
         """Physical offsets of the records: int64[n]."""
-        import numpy as np
-
-        if self.table is None:
-            return np.array([row.position for row in self.rows], dtype=np.int64) + self.base
-        return self.table[:, _POSITION] + self.base
+        return self._column(_POSITION) + self.base
 
     def first(self, count: int) -> RecordBatch:
         """The first `count` ≥ 1 records."""
@@ -157,7 +162,7 @@ class RecordBatch:
                 for row in self.rows
                 if row.stored_offset != base + row.position
             ]
-        rows = self.table[self.table[:, _POSITION] + self.base != self.table[:, _STORED_OFFSET]]
+        rows = self.table[self.offsets() != self.stored_offsets()]
         return [(self.base + row[_POSITION], row[_STORED_OFFSET], row[_SIZE]) for row in rows.tolist()]
 
     def stored_offsets(self) -> NDArray[np.int64]:
@@ -174,7 +179,7 @@ class RecordBatch:
     @property
     def messages(self) -> int:
         """How many of them are messages: what consumers get, and no prepared, rolled back or inert record."""
-        return int(self.consumable().sum())
+        return int(self.consumable().sum()) if self._messages is None else self._messages
 
     def rolled_back(self) -> list[int]:
         """Which of them are rolled back, as places in the batch."""

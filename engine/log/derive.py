@@ -154,6 +154,7 @@ class Deriver:
         if batch.table is not None:
             from engine.log.kernels.derive import KnownQueues, derive_part
 
+            batch.count()
             known = self._known or KnownQueues.none()
             at = 0
             while at < len(batch):

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 WINDOW = 2 << 20
 """Bytes that are read at once: few enough to stay in the processor's caches while they are looked at."""
+WIDE_WINDOW = 8 << 20
+"""The same where several threads read by kernels: what is done once for each window holds Python's lock."""
 FIRST_WINDOW = 64 << 10
 """Bytes that are read at first after damage: a log with many damaged places is not read 2 MiB for each."""
 LONG = 16 << 20
@@ -158,6 +160,8 @@ class Scanner:
             return None
         scanner = copy.copy(self)
         scanner._fast, scanner._may_be_long = fast, False
+        if self._window == WINDOW:
+            scanner._window = WIDE_WINDOW
         return scanner
 
     def scan(self, start: int, end: int | None = None, *, resume: bool = False) -> Iterator[Event]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 import sys
@@ -15,17 +16,23 @@ from engine.broker.ha.replicate import ReplicateOptions, replicate
 from engine.client.remote_broker import RemoteBroker
 from engine.config import StoreConfig
 from engine.files.disk import Disk
-from engine.format.message import decode
+from engine.format.message import Message, decode
+from engine.inspect.store.survey import survey
+from engine.log.scan import RecordBatch, Scanner
+from engine.log.source import ClosedLog
 from engine.repair.change import Ending, carry_out
+from engine.repair.recover.change import RecoverChange
 from engine.repair.replay.plan import ReplayRequest
+from engine.repair.truncate.change import TruncateChange
 from engine.replay import ReplayChange
 from engine.rewind.change import RewindChange
 from engine.rewind.promote_change import PromoteChange
 from engine.store import MessageStore
 from tests.compat import real_broker, served, toolchain
 from tests.compat.replicas import consume, log_bytes, produce, until
-from tests.compat.test_replication import COMMON, SLAVE, config, end_of
+from tests.compat.test_replication import COMMON, FILE, SLAVE, config, end_of
 from tests.engine.opening import assert_sound
+from tests.support.wide import sample
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -101,6 +108,43 @@ def test_an_old_master_of_apaches_rejoins(names: str, tmp_path: Path, whose: str
         assert log_bytes(old, 0, end) == log_bytes(new, 0, end)
     for root in (old, copy):
         assert_sound(config(root))
+
+
+@pytest.mark.wide
+def test_partings_from_one_master_of_apaches(names: str, tmp_path: Path) -> None:
+    """Old masters that diverged at any record of it, also at its end, each with messages of its own: ten of them, a
+    hundred in a wide run.
+    """
+    new = tmp_path / "new"
+    with real_broker.broker(new, names, COMMON) as master:
+        until(lambda: produce(master.broker, "Load", 1500, size=4000, name="new").last > 2 * FILE, 120)
+        end = end_of(new)
+        copy = shutil.copytree(new, tmp_path / "copy", ignore=shutil.ignore_patterns("lock"))
+        assert carry_out(RecoverChange(keep=False), Disk(), config(copy)).ending is Ending.APPLIED
+        with ClosedLog(Disk(), survey(Disk(), config(copy)).log) as log:
+            batches = [one for one in Scanner(log).scan(0) if isinstance(one, RecordBatch)]
+        starts = [batch.offset(i) for batch in batches for i in range(len(batch))]
+        for seed in sample(range(100), 10):
+            rng = random.Random(f"parting {seed}")
+            at = rng.choice([*starts[1:], end])
+            old, put_back = tmp_path / f"old-{seed}", tmp_path / f"put-back-{seed}"
+            shutil.copytree(copy, old)
+            if at < end:
+                cut = carry_out(TruncateChange(to_offset=at, agreed=True, keep=False), Disk(), config(old))
+                assert cut.ending is Ending.APPLIED
+            sizes = [rng.randrange(1, 9000) for _ in range(rng.randrange(1, 200))]
+            own = {b"%d of %d: " % (i, seed) + rng.randbytes(size) for i, size in enumerate(sizes)}
+            with MessageStore.open(config(old)) as store:
+                for body in sorted(own):
+                    assert store.put(Message("Load", body, rng.randrange(4)), wait=False).append
+            done = carry_out(RewindChange(RemoteBroker(master.broker)), Disk(), config(old))
+            assert (done.ending, done.plan.messages) == (Ending.APPLIED, len(own)), seed
+            assert replayed(old, put_back) == own
+            replicate(config(old), ReplicateOptions(master.broker, until_caught_up=True), _quiet)
+            assert log_bytes(old, 0, end) == log_bytes(new, 0, end), seed
+            assert_sound(config(old))
+            for place in (old, put_back):
+                shutil.rmtree(place)
 
 
 def _quiet(_: object) -> None:

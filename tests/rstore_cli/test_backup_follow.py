@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -53,6 +54,8 @@ def test_follow_and_its_lag(tmp_path: Path, repo: Path, cli: Cli) -> None:  # no
     following = Following("--store", root, "backup", "create", "--follow", "--every", "100ms", "--metrics-file", prom)
     first = following.line()
     assert set(first) == keys_of("backup create --follow") | {"error"}
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, following.process.pid) == max(10, own)  # a broker's sends come first
     assert (first["maxOffset"], first["snapshots"], first["error"]) == (store.log.max_offset, 1, None)
     for _ in range(20):
         assert store.put(message(b"x" * 500)).append

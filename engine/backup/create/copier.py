@@ -30,7 +30,7 @@ from engine.backup.manifest import SegmentPieces, SegmentRef, Snapshot, StoredFi
 from engine.backup.repository import SNAPSHOTS
 from engine.errors import RStoreError, StorageError
 from engine.format.quantities import counted
-from engine.log.scan import Scanner
+from engine.log.scan import LONG, Scanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +95,7 @@ class StoreCopier:
         self._stored: list[StoredFile] = []
         self._seals = StoredSeals()
         self._mark = b""
+        self._followed = 0  # bytes judged in rounds
         self.last: SnapshotName | None = None
         self.end = 0
 
@@ -267,9 +268,11 @@ class StoreCopier:
             if grows or tail is not None:
                 tail = GrowingSegment(segment, segment.offset) if tail is None else tail.copy()
                 began = tail.end
-                tail.advance(
-                    self._disk, log, writer, origin.max_message_size, left=left, jobs=self._options.jobs
-                )  # fmt: skip
+                # A round reads little; but kernels pay for many rounds as they do for a long log.
+                kernels = True if self._followed >= LONG else None
+                scanner = Scanner(log, max_message_size=origin.max_message_size, kernels=kernels)
+                tail.advance(self._disk, log, scanner, writer, left=left, jobs=self._options.jobs)
+                self._followed += tail.end - began
                 self._tick(max(0, segment.size - (tail.end - began)), read=False)
                 self._tail = None if left else tail
                 made = tail.made(left=left)

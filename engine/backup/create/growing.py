@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.backup.create.judging import judge_segment
 from engine.backup.manifest import JOINED, PIECE_SIZE, BackedUpDamage, SegmentPieces
 from engine.errors import StorageError
-from engine.log.scan import Scanner
 
 if TYPE_CHECKING:
     from engine.backup.create.pieces import PieceWriter
     from engine.files.disk import Disk
+    from engine.log.scan import Scanner
     from engine.log.source import ClosedLog, Segment
 
 _MOST_ALIKE = 15
@@ -64,7 +64,7 @@ class GrowingSegment:
         return bytes(log.read(self.end - len(self.mark), len(self.mark))) == self.mark if self.mark else True
 
     def advance(
-        self, disk: Disk, log: ClosedLog, writer: PieceWriter, max_message_size: int, *, left: bool, jobs: int | None
+        self, disk: Disk, log: ClosedLog, scanner: Scanner, writer: PieceWriter, *, left: bool, jobs: int | None
     ) -> None:
         """Judge and store what came; `left`: the broker has begun another segment, so this one is complete.
 
@@ -72,7 +72,6 @@ class GrowingSegment:
             StorageError: what was stored by then is to be forgotten.
         """
         segment = self.segment
-        scanner = Scanner(log, max_message_size=max_message_size)
         judged = judge_segment(disk, log, scanner, segment, live=not left, jobs=jobs, start=self.end)
         self.records += judged.records
         self.messages += judged.messages

@@ -1,9 +1,10 @@
 """`restore`: a store made from a snapshot, in a directory that holds none.
 
-Theory. The log is written aside, as `<commit log directory>.restoring`, and gets its name when it is complete: no
-broker and no command takes a half restored directory for a store. Then queues and index are made from it by a recovery
-of the whole log, as ever, and offsets are settled. `restoring.json` says what is under way: the same command goes on
-after a kill, and proves what is there by the pieces' names instead of fetching it again.
+Theory. The log is written aside, as `<commit log directory>.restoring`. Queues and index are made from it there, by a
+recovery of the whole log, as ever, while the device still makes the log durable. It gets its name when both are
+complete: no broker and no command takes a half restored directory for a store. Then offsets are settled.
+`restoring.json` says what is under way: the same command goes on after a kill, and proves what is there by the pieces'
+names instead of fetching it again.
 
 A log of some topics alone is made of the snapshot's records (topics.py), after a kill from its beginning.
 
@@ -29,6 +30,7 @@ from engine.backup.restore.segments import SegmentWriter
 from engine.backup.restore.topics import TopicsLog, demand_topics, write_topics
 from engine.config import STORE_SIZES, apache_key
 from engine.errors import InvalidArgument, NoSpaceToSave, NotFound, Refused, RStoreError, StorageError
+from engine.files.libc import Libc
 from engine.format import names
 from engine.format.names import segment_name
 from engine.format.quantities import counted
@@ -50,7 +52,7 @@ RESTORING = ".restoring"
 _BEGUN = {UNDER_WAY + ".tmp"}
 """What a run that was killed at its very beginning has left."""
 _LARGEST_NOTE = 65536
-_LOG, _QUEUES = "log", "queues"
+_LOG, _SETTLING = "log", "settling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +174,14 @@ class _Restore:
         snapshot = self._snapshot
         segments = self._segments()
         if stage == _LOG and not self._has_its_name():
-            self._write_log(segments)
-            write_files(self._disk, self._repository, self._snapshot, self._root, self._end, self._options.topics)
+            refusal = self._make_log(segments)
             self._write_note(_LOG)  # with what the log has become: it may get its name
             self._disk.step("restore:written")
-            if segments:
-                self._disk.replace(self._aside, self._log_directory)
-            else:
-                self._disk.mkdirs(self._log_directory)
+            self._disk.replace(self._aside, self._log_directory)
             self._disk.sync_dir(os.path.dirname(self._log_directory))
-        self._write_note(_QUEUES)
+        else:  # a run before this one was killed after that; what it has done is done again, which is safe
+            refusal = make_queues(self._named, self._config, self._options.jobs)
+        self._write_note(_SETTLING)
         self._disk.step("restore:named")
         restored = RestoredStore(
             self._root,
@@ -192,8 +192,8 @@ class _Restore:
             self._done - self._kept,
             self._kept,
             tuple(sorted(self._options.topics)),
+            refusal=refusal,
         )
-        restored.refusal = make_queues(self._named, self._config, self._options.jobs)
         restored.problems += self._problems + self._settle_offsets()
         self._disk.unlink(self._note)
         self._disk.sync_dir(self._root)
@@ -239,7 +239,7 @@ class _Restore:
             return None
         try:
             noted = json.loads(self._disk.read_file(self._note, _LARGEST_NOTE))
-            if noted["stage"] not in (_LOG, _QUEUES) or not all(type(noted[key]) is int for key in ("end", "logEnd")):
+            if noted["stage"] not in (_LOG, _SETTLING) or not all(type(noted[key]) is int for key in ("end", "logEnd")):
                 raise ValueError
             if not all(isinstance(one, str) for one in noted["problems"]):
                 raise ValueError
@@ -258,9 +258,7 @@ class _Restore:
         needed += segments[-1].size - self._length_of(segments[-1]) if segments else 0
         if self._options.topics:  # how much they are is known when they are read
             return
-        place = self._log_directory
-        while not self._disk.exists(place):
-            place = os.path.dirname(place)
+        place = self._disk.nearest(self._log_directory)
         free = self._disk.writable(place)
         if needed > free:
             raise NoSpaceToSave(f"the log needs {needed} bytes, and {free} are free", path=place)
@@ -281,21 +279,36 @@ class _Restore:
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
-    def _write_log(self, segments: list[SegmentRef]) -> None:
-        if self._disk.exists(self._log_directory) and segments:
+    def _make_log(self, segments: list[SegmentRef]) -> RStoreError | None:
+        """The log, aside, with queues and index: all durable. Why these can't be made of it; None: they are."""
+        if self._disk.exists(self._log_directory):
             self._disk.remove_dir(self._log_directory)  # an empty one would be in the way of the name
         if self._options.topics:
             self._write_topics(segments)
-            return
-        self._disk.mkdirs(self._aside)
-        total = sum(map(self._length_of, segments))
-        with SegmentWriter(self._disk, self._repository, self._options.jobs, self._tick_of(total)) as writer:
-            for segment in segments:
-                path = os.path.join(self._aside, segment_name(segment.offset))
-                is_last = segment is segments[-1]
-                writer.write(path, segment, self._length_of(segment), allocate=is_last)
+            refusal = self._make_queues()
+        else:
+            self._disk.mkdirs(self._aside)
+            total = sum(map(self._length_of, segments))
+            with SegmentWriter(self._disk, self._repository, self._options.jobs, self._tick_of(total)) as writer:
+                for segment in segments:
+                    path = os.path.join(self._aside, segment_name(segment.offset))
+                    is_last = segment is segments[-1]
+                    writer.write(path, segment, self._length_of(segment), allocate=is_last)
+                writer.wait()
+                self._log_end = self._end
+                refusal = self._make_queues()
         self._disk.sync_dir(self._aside)
-        self._log_end = self._end
+        return refusal
+
+    def _make_queues(self) -> RStoreError | None:
+        """Of the log aside, with the files that stand beside it."""
+        write_files(self._disk, self._repository, self._snapshot, self._root, self._end, self._options.topics)
+        config = self._config.with_changes(store_path_commit_log=self._aside)
+        refusal = make_queues(self._named, config, self._options.jobs)
+        if refusal is not None and refusal.path is not None:
+            refusal.path = refusal.path.replace(self._aside, self._log_directory, 1)
+        Libc().give_back_freed()  # a check follows, which takes as much
+        return refusal
 
     def _write_topics(self, segments: list[SegmentRef]) -> None:
         """The records of some topics: from the beginning, also after a kill."""

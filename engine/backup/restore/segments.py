@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from engine.backup.manifest import PIECE_SIZE
+from engine.files.libc import Libc
 from engine.files.written import is_zeros
 
 if TYPE_CHECKING:
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 _SYNC_EVERY = 64
 """Pieces, 256 MiB."""
+_HEAPS = 2
+"""Of memory: each thread would keep what it gave back in one of its own, and the recovery that follows needs much."""
+_AHEAD = 16
+"""Pieces for each thread that are asked for: one that waits for the disk doesn't stop the others."""
 _MOST_SYNCS = 16
 """That wait for the device: as many files are open, not all of a log."""
 
@@ -42,7 +47,8 @@ class SegmentWriter:
         self._disk = disk
         self._repository = repository
         self._progress = progress
-        self._threads = repository.threads(jobs)
+        self._threads = repository.threads(jobs) * (2 if jobs is None else 1)  # some wait for the disk
+        Libc().limit_heaps(_HEAPS)
         self._pool = ThreadPoolExecutor(self._threads, "rstore-restore")
         self._syncing = ThreadPoolExecutor(1, "rstore-restore-sync")
         self._under_way: deque[Future[tuple[int, bool]]] = deque()
@@ -55,8 +61,7 @@ class SegmentWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
-                while self._under_way:
-                    self._progress(*self._under_way.popleft().result())
+                self.wait()
                 for sync in self._syncs:
                     sync.result()
         finally:
@@ -64,6 +69,11 @@ class SegmentWriter:
             self._syncing.shutdown(cancel_futures=True)
             for file in self._files:
                 file.close()
+
+    def wait(self) -> None:
+        """Wait until all is written, and may be read; it need not be durable yet. Raises as `write`."""
+        while self._under_way:
+            self._progress(*self._under_way.popleft().result())
 
     def write(self, path: str, segment: SegmentRef, length: int, *, allocate: bool) -> None:
         """One file: its first `length` bytes from its pieces, zeros up to its size. It may still be written on return.
@@ -83,7 +93,7 @@ class SegmentWriter:
             file.allocate(0, segment.size)
         since: list[Future[tuple[int, bool]]] = []
         for at, some, piece in _pieces_of(pieces, length):
-            if len(self._under_way) >= 2 * self._threads:
+            if len(self._under_way) >= _AHEAD * self._threads:
                 self._progress(*self._under_way.popleft().result())
             since.append(self._pool.submit(self._one, file, at, some, piece, at < there))
             self._under_way.append(since[-1])

@@ -75,8 +75,7 @@ class _Space:
 
     def _take(self, path: str, count: int) -> None:
         """A step that takes `count` bytes of the file system on which `path` is, or will be."""
-        while not self._disk.exists(path):
-            path = os.path.dirname(path)
+        path = self._disk.nearest(path)
         device = self._disk.device(path)
         there = self._disk.behind_link(path)  # a link's own directory may be on another disk
         self._places.setdefault(device, there if self._disk.is_dir(there) else os.path.dirname(there))

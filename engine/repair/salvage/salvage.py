@@ -253,7 +253,7 @@ def _demand_space(
 ) -> None:
     """Raise NoSpaceToSave unless file systems take what is saved (data, notes, blocks that are begun), and is made."""
     root = os.fspath(config.store_path_root_dir)
-    place = root if into is None else _there(disk, _outside(disk, root, into))
+    place = root if into is None else disk.nearest(_outside(disk, root, into))
     here = disk.device(place)
     made = sum(count for path, count in making.items() if disk.device(path) == here)
     demand_space_needed(disk, {path: count for path, count in making.items() if disk.device(path) != here})
@@ -287,13 +287,6 @@ def demand_space_needed(disk: Disk, making: Mapping[str, int]) -> None:
                 path=path,
                 next_step=bring("free space"),
             )
-
-
-def _there(disk: Disk, path: str) -> str:
-    """The path, or what there is of it."""
-    while not disk.exists(path) and path != os.path.dirname(path):
-        path = os.path.dirname(path) or os.curdir
-    return path
 
 
 def _bytes_to_copy(disk: Disk, piece: Piece, *, look: bool) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from engine.backup.check import check_repository
+from engine.backup.create import copier
 from engine.backup.create import follow as following
 from engine.backup.create.copier import StoreCopier
 from engine.backup.create.create import CreateOptions
@@ -31,7 +32,8 @@ from engine.errors import NotFound, StorageError, StoreLocked
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Operation
-from engine.log.source import Segment
+from engine.log.scan import Scanner
+from engine.log.source import ClosedLog, Segment
 from engine.repair.change import Ending, carry_out
 from engine.repair.truncate.change import TruncateChange
 from engine.store import MessageStore
@@ -112,6 +114,30 @@ class Timeless(LocalOrigin):
 
     def mtime_ns(self, segment: Segment) -> int:
         return 0
+
+
+def test_rounds_after_a_long_log_have_kernels(
+    followed: Callable[..., Followed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round alone is short; many of them are judged as one long log is, and what they store is the same."""
+    monkeypatch.setattr(copier, "LONG", SEGMENT // 2)
+    scanners: list[bool | None] = []
+
+    def scanner(log: ClosedLog, *, max_message_size: int, kernels: bool | None = None) -> Scanner:
+        scanners.append(kernels)
+        return Scanner(log, max_message_size=max_message_size, kernels=kernels)
+
+    monkeypatch.setattr(copier, "Scanner", scanner)
+    one = followed()
+    one.follower.begin()
+    for number in range(12):
+        one.put(100, 300 + number)
+        assert one.round().end == one.store.log.max_offset
+    assert scanners[:2] == [None, None]
+    assert scanners[-1] is True
+    newest = one.repository.snapshot(one.repository.snapshots()[-1])
+    assert (newest.records, newest.messages, newest.damaged) == (1200, 1200, 0)
+    assert_a_prefix(one, tmp_path / "new")
 
 
 @pytest.mark.parametrize("origin", [LocalOrigin, Timeless])

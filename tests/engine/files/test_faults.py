@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import threading
 from pathlib import Path
 from random import Random
 
@@ -13,6 +15,7 @@ from engine.errors import DiskFull, StorageError
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.files.mapped_file import MappedFile
+from engine.files.operations import Operation
 from engine.format.names import segment_name
 
 PAGE = 4096
@@ -228,3 +231,28 @@ def test_after_the_kill_nothing_is_changed(faulty: FaultyDisk, tmp_path: Path) -
     assert not path.exists()
     Disk().write_file_atomically(str(path), b"new")
     assert [entry.name for entry in path.parent.iterdir()] == ["f"]
+
+
+def test_a_crash_copy_waits_for_a_rename_of_another_thread(tmp_path: Path) -> None:
+    """Half way the old name is gone, and the new one has what the model does not know yet."""
+    root = tmp_path / "store"
+    root.mkdir()
+    (root / "a").write_bytes(b"old")
+    (root / "b").write_bytes(b"new")
+    disk = FaultyDisk(str(root))
+    errors: list[BaseException] = []
+
+    def copy() -> None:
+        try:
+            disk.crash_copy(str(tmp_path / "copy"), lose="none")
+        except OSError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=copy)
+    with disk.doing(Operation.REPLACE, str(root / "a"), source=str(root / "b")):
+        os.replace(root / "b", root / "a")
+        thread.start()
+        thread.join(0.2)  # without the wait it is done by now
+    thread.join(60)
+    assert not errors
+    assert {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()} == {"a": b"new"}
