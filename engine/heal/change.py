@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.format import names
+from engine.format.names import segment_offset
 from engine.heal.plan import HealPlan
 from engine.heal.planner import HealPlanner
 from engine.inspect import next_step
@@ -57,7 +58,24 @@ class HealChange(Change[HealPlan]):
 
     def settings(self, disk: Disk, config: StoreConfig) -> StoreConfig:
         """See Change."""
-        return with_light_queues(disk, config)
+        return self._sized(disk, with_light_queues(disk, config))
+
+    def _sized(self, disk: Disk, config: StoreConfig) -> StoreConfig:
+        """`config` with the segment size of the sources, where nobody gave one and the files allow it.
+
+        What is left of a log may look like one of larger segments: those between are missing, the others cut.
+        """
+        sizes = {one.segment_size for one in self.sources} - {None}
+        if "mapped_file_size_commit_log" in config.given or len(sizes) != 1:
+            return config
+        (size,) = sizes
+        assert size is not None
+        files = [one for path in config.log_directories if disk.is_dir(path) for one in disk.scandir(path)]
+        for one in files:
+            offset = segment_offset(one.name) if one.is_file else None
+            if offset is not None and (offset % size or one.size > size):
+                return config
+        return config.with_changes(mapped_file_size_commit_log=size)
 
     def plan(self, run: ChangeRun, files: StoreFiles) -> HealPlan:
         """See Change."""

@@ -30,6 +30,7 @@ class PeerSource:
 
     def __init__(self, remote: RemoteBroker) -> None:
         self.name = remote.address
+        self.segment_size: int | None = None
         facts = remote.facts()
         self._start, self._end = facts.start, facts.end
         self._reader: HaReader = remote.reader(facts)

@@ -167,7 +167,7 @@ class HealPlanner:
         left: list[LeftPart] = []
         total = sum(part.length for part in damage.parts)
         done = 0
-        judge = NeighbourJudge(log)
+        judge = NeighbourJudge(log, damage.runs)
         largest = files.config.max_message_size
         with self.caller.progress("fetching") as tick:
             for run in damage.runs:

@@ -6,7 +6,9 @@ of what was fetched (and is written later, as it is):
 1. The same log: the nearest sound records before and after the run are the same bytes in the copy. Where the copy
    lacks one of them, the other decides; where it lacks both, nobody knows whose bytes these are. Damage that begins in
    the properties of a record leaves its body sound: where the record just before the range differs after its body
-   alone, and the one before that is the same, it is damaged, too, and taken with the range.
+   alone, and the one before that is the same, it is damaged, too, and taken with the range. Of one between two ranges
+   this says nothing for the first of them. The physical offset that a record names itself is no difference: a recovery
+   mends it.
 2. Whole records, one after the other, from the start of the range to its end: each sound (engine.format.judge: magic,
    lengths, the body's CRC), each naming its own physical offset, none of them inert; up to the end of a file its blank.
 3. Store times between those of the neighbours, where those ascend.
@@ -22,11 +24,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import RStoreError
+from engine.format.record import LONG_SIZE, POSITION_PHYSICAL_OFFSET
 from engine.heal.fetched import Fetched, FetchedLog, Readable, Store, fetch
 from engine.log.inert import inert_in, is_lost_end
 from engine.log.scan import Blank, RecordBatch, Scanner
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine.heal.damage import LostPart, LostRun, Neighbour
     from engine.heal.sources import HealCopy
     from engine.log.source import ClosedLog
@@ -72,12 +77,14 @@ class SameLog:
 class NeighbourJudge:
     """Compares copies with the sound records around runs, each once.
 
-    Attributes:
+    Args:
         log: of the store that is healed.
+        runs: all of its damage.
     """
 
-    def __init__(self, log: ClosedLog) -> None:
+    def __init__(self, log: ClosedLog, runs: Iterable[LostRun]) -> None:
         self.log = log
+        self._begins = {run.parts[0].start for run in runs}
         self._known: dict[tuple[str, int], SameLog | Unproved] = {}
 
     def judge(self, run: LostRun, copy: HealCopy) -> SameLog | Unproved:
@@ -99,6 +106,8 @@ class NeighbourJudge:
             except _CopyError as error:
                 problem = error.why
                 continue
+            if is_same is False and neighbour is run.after and self._runs_into_damage(neighbour, copy):
+                continue
             if is_same is False:
                 return Unproved(f"has other bytes at {neighbour.offset}, where the store has a sound record")
             same += is_same is True
@@ -118,12 +127,23 @@ class NeighbourJudge:
         alike = touches and mine[: before.body_end] == theirs[: before.body_end]
         return alike and run.second is not None and self._compare(run.second, copy) is True
 
+    def _runs_into_damage(self, after: Neighbour, copy: HealCopy) -> bool:
+        """Whether the record after a run differs after its body alone, and the next run begins where it ends."""
+        mine, theirs = self._both(after, copy)
+        return after.end in self._begins and mine[: after.body_end] == theirs[: after.body_end]
+
     def _both(self, neighbour: Neighbour, copy: HealCopy) -> tuple[bytes, bytes]:
-        mine = bytes(self.log.read(neighbour.offset, neighbour.size))
+        mine = _in_place(bytes(self.log.read(neighbour.offset, neighbour.size)), neighbour.offset)
         try:
             return mine, copy.read(neighbour.offset, neighbour.size)
         except RStoreError as error:
             raise _CopyError(error.message) from None
+
+
+def _in_place(record: bytes, offset: int) -> bytes:
+    """A record as it is where it names its own physical offset: a recovery mends the one that names another."""
+    end = POSITION_PHYSICAL_OFFSET + LONG_SIZE
+    return record[:POSITION_PHYSICAL_OFFSET] + offset.to_bytes(LONG_SIZE, "big") + record[end:]
 
 
 class _CopyError(Exception):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from engine.backup.log import RepositoryLog
-from engine.config import of_store
+from engine.config import apache_key, of_store
 from engine.errors import InvalidArgument, NotFound, RStoreError
 from engine.inspect.store.layout import arranged, layout_of
 from engine.inspect.store.survey import survey
@@ -55,6 +55,11 @@ class HealSource(Protocol):
     @property
     def name(self) -> str:
         """How messages name it."""
+        ...
+
+    @property
+    def segment_size(self) -> int | None:
+        """Bytes of its segments (mappedFileSizeCommitLog); None: it does not tell."""
         ...
 
     def copies(self, offset: int) -> Iterable[HealCopy]:
@@ -109,8 +114,10 @@ class StoreSource:
         if os.path.realpath(root) == os.path.realpath(healed):
             raise InvalidArgument("--from names the store that is to be healed", path=root)
         files = survey(disk, of_store(Path(root)))
+        files = arranged(files, layout_of(disk, files))
         self.name = root
-        self._log = ClosedLog(disk, arranged(files, layout_of(disk, files)).log)
+        self.segment_size: int | None = files.config.mapped_file_size_commit_log
+        self._log = ClosedLog(disk, files.log)
 
     def copies(self, offset: int) -> Iterator[HealCopy]:
         """See HealSource."""
@@ -148,6 +155,7 @@ class RepositorySource:
             what = "no snapshot" if store is None else f"no snapshot of {store}"
             raise NotFound(f"the repository has {what}", path=self.name, hint="; ".join(self.unreadable) or None)
         self._snapshots.sort(key=lambda one: one[1].finished, reverse=True)
+        self.segment_size = self._snapshots[0][1].sizes.get(apache_key("mapped_file_size_commit_log"))
         self._logs: OrderedDict[str, RepositoryLog] = OrderedDict()
 
     def copies(self, offset: int) -> Iterator[HealCopy]:

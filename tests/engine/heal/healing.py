@@ -23,7 +23,6 @@ from tests.support import stores
 
 SIZE = 131072
 _MAGIC = b"\xda\xa3\x20\xa7"
-_BODY = 88
 KINDS = ("body", "head", "page", "zeros", "missing", "short")
 
 
@@ -35,12 +34,18 @@ def log_of(store: Path) -> dict[str, bytes]:
 
 def records_of(store: Path) -> list[tuple[int, int, int]]:
     """Physical offset, bytes, and bytes of the body of each record, in log order."""
+    return [(offset, size, body) for offset, size, _, body in _records_of(store)]
+
+
+def _records_of(store: Path) -> list[tuple[int, int, int, int]]:
+    """The same, with the place of the body in the record: either host may be of 16 bytes instead of 4."""
     records = []
     for path in sorted((store / "commitlog").iterdir()):
         data, at = path.read_bytes(), 0
         while data[at + 4 : at + 8] == _MAGIC:
-            size = int.from_bytes(data[at : at + 4], "big")
-            records.append((int(path.name) + at, size, int.from_bytes(data[at + 84 : at + 88], "big")))
+            size, flags = int.from_bytes(data[at : at + 4], "big"), int.from_bytes(data[at + 36 : at + 40], "big")
+            body = 88 + 12 * (bool(flags & 0x10) + bool(flags & 0x20))
+            records.append((int(path.name) + at, size, body, int.from_bytes(data[at + body - 4 : at + body], "big")))
             at += size
     return records
 
@@ -56,12 +61,12 @@ def write(store: Path, offset: int, data: bytes) -> None:
         file.write(data[: max(0, room)])
 
 
-def hurt(store: Path, records: list[tuple[int, int, int]], draw: Random, kind: str) -> None:
+def hurt(store: Path, records: list[tuple[int, int, int, int]], draw: Random, kind: str) -> None:
     """One damage, with sound records before and after it: of the last records none is touched."""
-    offset, size, body = draw.choice(records[1:-30])
+    offset, size, begin, body = draw.choice(records[1:-30])
     place = store / "commitlog" / f"{offset // SIZE * SIZE:020d}"
     if kind == "body" and body:
-        at = offset + _BODY + draw.randrange(body)
+        at = offset + begin + draw.randrange(body)
         write(store, at, draw.randbytes(1) + b"\xff" * draw.randrange(3))
     elif kind == "head":
         write(store, offset + draw.choice((0, 4, 28)), draw.randbytes(4))
@@ -126,7 +131,7 @@ def repository(place: Path, store: Path, secret: bytes | None = SECRET) -> Repos
 
 def damaged(store: Path, to: Path, draw: Random, kinds: Iterable[str]) -> Path:
     """A damaged copy of a store."""
-    records = records_of(store)
+    records = _records_of(store)
     copy = stores.copy(store, to)
     for kind in kinds:
         hurt(copy, records, draw, kind)

@@ -14,6 +14,7 @@ from engine.config import of_store
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
 from engine.files.operations import Doing, Operation
+from engine.format.record import POSITION_PHYSICAL_OFFSET
 from engine.heal.change import HealChange
 from engine.heal.damage import LostKind
 from engine.heal.plan import Proof
@@ -74,6 +75,32 @@ def test_damage_of_all_kinds(kind: str, good: Path, tmp_path: Path) -> None:
         if seed % 50:
             shutil.rmtree(store)
     assert stores.snapshot(good) == before
+
+
+FOUND = {
+    "store-4": "what is left of the log looks like one of larger segments",
+    "encrypted-185": "the same",
+    "encrypted-23": "a record between two damages, whose last bytes the second one has",
+}
+"""Seeds at which damage was left, and why."""
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_damage_that_was_left_once(seed: str, good: Path, tmp_path: Path) -> None:
+    truth, draw = log_of(good), Random(seed)
+    store = damaged(good, tmp_path / "store", draw, (draw.choice(KINDS) for _ in range(DAMAGES)))
+    assert_healed(heal(store, good), store, truth)
+
+
+@pytest.mark.parametrize("step", [-1, 1], ids=["before", "after"])
+def test_a_record_beside_the_damage_names_another_place(step: int, good: Path, tmp_path: Path) -> None:
+    """It is sound, and a recovery mends it: it is the copy's all the same."""
+    truth, records = log_of(good), records_of(good)
+    number = next(i for i, one in enumerate(records) if one[0] > SIZE and one[2] > 50)
+    store = stores.copy(good, tmp_path / "store")
+    write(store, records[number][0] + 130, b"\xff\x00\xff")
+    write(store, records[number + step][0] + POSITION_PHYSICAL_OFFSET, b"\x01\x02")
+    assert_healed(heal(store, good), store, truth)
 
 
 def test_what_a_bridge_gave_up_comes_back(good: Path, tmp_path: Path) -> None:

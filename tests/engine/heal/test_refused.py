@@ -51,6 +51,7 @@ class Told:
     """A source that says what a function makes of the truth: (offset, bytes) → bytes."""
 
     name = "10.0.0.9:10911"
+    segment_size = None
 
     def __init__(self, log: Path, lie: Callable[[int, bytes], bytes]) -> None:
         self._log, self._lie = log, lie
