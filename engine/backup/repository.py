@@ -30,6 +30,7 @@ from engine.errors import (
     RStoreError,
     WrongKey,
 )
+from engine.files.libc import Libc
 from engine.log.threads import threads_of
 
 if TYPE_CHECKING:
@@ -309,6 +310,7 @@ def open_repository(objects: Objects, secret: Callable[[], bytes | None]) -> Rep
     """
     settings = _settings(objects)
     facts = RepositoryFacts(settings["id"], settings["created"], settings["encrypted"])
+    Libc().limit_heaps(1)  # each thread would keep what it gave back in one of its own, and a restore needs much
     if not facts.is_encrypted:
         return Repository(objects, facts, bytes.fromhex(settings["key"]), None)
     given = secret()

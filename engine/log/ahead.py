@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from engine.log.source import Segment
     from engine.log.tally import Counted, RecordCounter
 
-SPLIT = 8 << 20
+SPLIT = 6 << 20
 """Bytes of log that one thread scans in one go, at most."""
 _LEAST_SPLIT = 1 << 20
-_UNDER_WAY = 16 << 20
+_UNDER_WAY = 12 << 20
 """Bytes of log that all threads together are to have under way: what is read and made of it takes a multiple."""
 _HEAPS = 2
 COUNT_SPLIT = 32 << 20

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 WINDOW = 2 << 20
 """Bytes that are read at once: few enough to stay in the processor's caches while they are looked at."""
-WIDE_WINDOW = 8 << 20
+WIDE_WINDOW = 6 << 20
 """The same where several threads read by kernels: what is done once for each window holds Python's lock."""
 FIRST_WINDOW = 64 << 10
 """Bytes that are read at first after damage: a log with many damaged places is not read 2 MiB for each."""

@@ -26,7 +26,7 @@ from engine.backup.restore.cut import Upto, find_end
 from engine.backup.restore.files import bytes_of, write_files
 from engine.backup.restore.offsets import Offsets, ranges_of, settle_offsets
 from engine.backup.restore.queues import make_queues
-from engine.backup.restore.segments import SegmentPart, SegmentWriter
+from engine.backup.restore.segments import SegmentWriter
 from engine.backup.restore.topics import TopicsLog, demand_topics, write_topics
 from engine.config import STORE_SIZES, apache_key
 from engine.errors import InvalidArgument, NoSpaceToSave, NotFound, Refused, RStoreError, StorageError
@@ -290,15 +290,10 @@ class _Restore:
             self._disk.mkdirs(self._aside)
             total = sum(map(self._length_of, segments))
             with SegmentWriter(self._disk, self._repository, self._options.jobs, self._tick_of(total)) as writer:
-                writer.write(
-                    SegmentPart(
-                        os.path.join(self._aside, segment_name(one.offset)),
-                        one,
-                        self._length_of(one),
-                        allocate=one is segments[-1],
-                    )
-                    for one in segments
-                )
+                for segment in segments:
+                    path = os.path.join(self._aside, segment_name(segment.offset))
+                    is_last = segment is segments[-1]
+                    writer.write(path, segment, self._length_of(segment), allocate=is_last)
                 writer.wait()
                 self._log_end = self._end
                 refusal = self._make_queues()
@@ -309,10 +304,12 @@ class _Restore:
         """Of the log aside, with the files that stand beside it."""
         write_files(self._disk, self._repository, self._snapshot, self._root, self._end, self._options.topics)
         config = self._config.with_changes(store_path_commit_log=self._aside)
+        libc = Libc()
+        libc.give_back_freed()  # what the pieces took
         refusal = make_queues(self._named, config, self._options.jobs)
         if refusal is not None and refusal.path is not None:
             refusal.path = refusal.path.replace(self._aside, self._log_directory, 1)
-        Libc().give_back_freed()  # a check follows, which takes as much
+        libc.give_back_freed()  # a check follows, which takes as much
         return refusal
 
     def _write_topics(self, segments: list[SegmentRef]) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.backup.manifest import PIECE_SIZE
-from engine.files.libc import Libc
 from engine.files.written import is_zeros
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from engine.backup.manifest import SegmentRef
     from engine.backup.repository import Repository
@@ -21,23 +19,10 @@ if TYPE_CHECKING:
 
 _SYNC_EVERY = 64
 """Pieces, 256 MiB."""
-_HEAPS = 2
-"""Of memory: each thread would keep what it gave back in one of its own, and the recovery that follows needs much."""
 _AHEAD = 16
 """Pieces for each thread that are asked for: one that waits for the disk doesn't stop the others."""
-_AT_ONCE = 2
-"""Files that are written."""
 _MOST_SYNCS = 16
 """That wait for the device: as many files are open, not all of a log."""
-
-
-class SegmentPart(NamedTuple):
-    """A file at `path`: the first `length` bytes of a segment, zeros up to its size; `allocate`: its blocks, too."""
-
-    path: str
-    segment: SegmentRef
-    length: int
-    allocate: bool
 
 
 class SegmentWriter:
@@ -60,7 +45,6 @@ class SegmentWriter:
         self._repository = repository
         self._progress = progress
         self._threads = repository.threads(jobs) * (2 if jobs is None else 1)  # some wait for the disk
-        Libc().limit_heaps(_HEAPS)
         self._pool = ThreadPoolExecutor(self._threads, "rstore-restore")
         self._syncing = ThreadPoolExecutor(1, "rstore-restore-sync")
         self._under_way: deque[Future[tuple[int, bool]]] = deque()
@@ -87,25 +71,12 @@ class SegmentWriter:
         while self._under_way:
             self._progress(*self._under_way.popleft().result())
 
-    def write(self, parts: Iterable[SegmentPart]) -> None:
-        """Files, a few at a time: writes into one file wait for each other. They may still be written on return.
+    def write(self, path: str, segment: SegmentRef, length: int, *, allocate: bool) -> None:
+        """One file: its first `length` bytes from its pieces, zeros up to its size. It may still be written on return.
 
         Raises:
             FormatError, StorageError: the repository is damaged, or the disk refused.
         """
-        waiting = iter(parts)
-        files: deque[Iterator[None]] = deque()
-        while True:
-            files += map(self._file, islice(waiting, _AT_ONCE - len(files)))
-            if not files:
-                return
-            file = files.popleft()
-            if next(file, self) is None:
-                files.append(file)
-
-    def _file(self, part: SegmentPart) -> Iterator[None]:
-        """One file, a piece each time."""
-        path, segment, length, allocate = part
         pieces = self._repository.get_segment(segment.pieces).pieces
         file = self._disk.open_raw(path, writable=True, create=True)
         self._files.add(file)
@@ -125,7 +96,6 @@ class SegmentWriter:
             if len(since) == _SYNC_EVERY:
                 self._sync_after(file, since, is_last=False)
                 since = []
-            yield
         self._sync_after(file, since, is_last=True)
 
     def _sync_after(self, file: RawFile, written: Sequence[Future[tuple[int, bool]]], *, is_last: bool) -> None:
