@@ -65,11 +65,10 @@ class HealChange(Change[HealPlan]):
 
         What is left of a log may look like one of larger segments: those between are missing, the others cut.
         """
-        sizes = {one.segment_size for one in self.sources} - {None}
+        sizes = {one.segment_size for one in self.sources if one.segment_size}
         if "mapped_file_size_commit_log" in config.given or len(sizes) != 1:
             return config
         (size,) = sizes
-        assert size is not None
         files = [one for path in config.log_directories if disk.is_dir(path) for one in disk.scandir(path)]
         for one in files:
             offset = segment_offset(one.name) if one.is_file else None

@@ -231,8 +231,15 @@ class _Restore:
         return _LOG
 
     def _has_its_name(self) -> bool:
-        """Whether a run before this one was killed after the log, complete, got its name."""
-        return self._disk.is_dir(self._log_directory) and bool(self._disk.listdir(self._log_directory))
+        """Whether a run before this one was killed after the log, complete, got its name. Raises Refused."""
+        held = self._disk.is_dir(self._log_directory) and bool(self._disk.listdir(self._log_directory))
+        if held and self._disk.exists(self._aside):
+            raise Refused(
+                "another log is in the place of the one that is restored",
+                path=self._log_directory,
+                hint="something was started on this directory meanwhile: move that log away, and run the restore again",
+            )
+        return held
 
     def _noted(self) -> dict[str, Any] | None:
         if not self._disk.exists(self._note):

@@ -34,6 +34,7 @@ from engine.files.raw_file import RawFile
 from engine.format import fastjson
 from engine.format.hosts import LOOPBACK
 from engine.format.message import make_msg_id
+from engine.format.names import segment_name
 from engine.inspect.store.survey import survey
 from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
@@ -286,6 +287,28 @@ def test_what_stands_in_the_way_of_queues_is_no_damage_of_the_log(fixture_store:
     (tmp_path / "new" / "salvage").unlink()
     assert repositories.bring_back(repository, tmp_path / "new").refusal is None
     assert_sound(of_store(tmp_path / "new"))
+
+
+def test_a_log_begun_meanwhile_is_not_taken_for_the_restored_one(fixture_store: Store, tmp_path: Path) -> None:
+    """As by a broker that is started on the directory before the restore that was killed is run again."""
+    store, new = fixture_store("crashed-small"), tmp_path / "new"
+    repository = repositories.new(tmp_path / "repository")
+    repositories.back_up(repository, store)
+    disk = FaultyDisk(None)
+    disk.kill_at("restore:written")
+    with pytest.raises(Killed):
+        repositories.bring_back(repository, new, disk=disk)
+    begun = new / "commitlog" / segment_name(0)
+    begun.parent.mkdir()
+    begun.write_bytes(bytes(131072))
+    before = stores.snapshot(new)
+    with pytest.raises(Refused, match="another log"):
+        repositories.bring_back(repository, new)
+    assert stores.snapshot(new) == before
+    shutil.rmtree(begun.parent)
+    assert repositories.bring_back(repository, new).refusal is None
+    assert repositories.log_of(new) == repositories.log_of(store)
+    assert_sound(of_store(new))
 
 
 def test_links_in_config_are_not_followed(fixture_copy: Store, tmp_path: Path) -> None:
