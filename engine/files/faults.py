@@ -180,14 +180,17 @@ class FaultyDisk(Disk):
             return self._note(doing)
 
     def start(self, doing: Doing) -> Callable[[], None] | None:
-        """As `begin`, until `end`."""
-        with self._model_lock:
-            note = self.begin(doing)
-            self._moving += doing.operation in _MOVES
-            return note
+        """As `begin`, until `end`. A crash copy may come before the count: nothing has moved by then."""
+        note = self.begin(doing)
+        if doing.operation in _MOVES:
+            with self._model_lock:
+                self._moving += 1
+        return note
 
     def end(self, doing: Doing, note: Callable[[], None] | None) -> None:
         """An operation that had begun is over; `note`: what to note down, as it has succeeded."""
+        if note is None and doing.operation not in _MOVES:
+            return
         with self._model_lock:
             if doing.operation in _MOVES:
                 self._moving -= 1
