@@ -20,6 +20,7 @@ import errno
 import io
 import os
 from pathlib import Path
+from types import BuiltinFunctionType
 from typing import cast
 
 from engine.errors import NotAFile, StorageError
@@ -104,7 +105,8 @@ class Disk(FileSystems):
 
             try:
                 # RawFile closes it, and there may be thousands.
-                file = open(path, mode, buffering=0, opener=opened)  # noqa: SIM115
+                with RawFile.alone(real=isinstance(open, BuiltinFunctionType)):
+                    file = open(path, mode, buffering=0, opener=opened)  # noqa: SIM115
             except OSError as error:
                 entry = look(os.path.basename(path), path)
                 if error.errno == errno.ELOOP and at.strict and entry is not None and entry.kind is not FileKind.ABSENT:

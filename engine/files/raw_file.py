@@ -2,7 +2,8 @@
 
 Theory: on a file that the system itself opened (`io.FileIO`) this is preadv and pwrite, which need no lock
 and release the GIL. Any other file object (a fake file system's) knows only seek, readinto and write: those
-are serialized by a lock. The distinction matters beyond speed: a fake file's descriptor number may be a real
+are serialized by one lock for all such files, as a write through one of them changes what the others of the
+same name hold. The distinction matters beyond speed: a fake file's descriptor number may be a real
 descriptor of something else, so calls by number are made on an `io.FileIO` only (`descriptor` is None
 otherwise).
 
@@ -16,7 +17,7 @@ import errno
 import io
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from engine.errors import StorageError
 from engine.files.operations import Operation
@@ -34,14 +35,21 @@ NO_SUCH_FEATURE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno
 class RawFile:
     """An open file, read and written by position. Errors: StorageError with path and offset, DiskFull."""
 
-    __slots__ = ("_disk", "_file", "_lock", "_real", "path")
+    __slots__ = ("_disk", "_file", "_real", "path")
+
+    _one_at_a_time: ClassVar[threading.RLock] = threading.RLock()
+    """Held for each call on a file that is not the system's."""
 
     def __init__(self, disk: Disk, path: str, file: io.RawIOBase) -> None:
         self._disk = disk
         self._file = file
-        self._lock = threading.Lock()
         self.path = path
         self._real = isinstance(file, io.FileIO)
+
+    @classmethod
+    def alone(cls, *, real: bool) -> contextlib.AbstractContextManager[object]:
+        """For a call that opens, changes or closes a file: no other one meanwhile, unless files are the system's."""
+        return contextlib.nullcontext() if real else cls._one_at_a_time
 
     @property
     def descriptor(self) -> int | None:
@@ -97,7 +105,7 @@ class RawFile:
 
     def set_size(self, size: int) -> None:
         """Make the file `size` bytes long; a longer one gets a hole."""
-        with self._disk.doing(Operation.ALLOCATE, self.path, 0, size):
+        with self._disk.doing(Operation.ALLOCATE, self.path, 0, size), self.alone(real=self._real):
             self._file.truncate(size)
 
     def sync(self, start: int, end: int) -> None:
@@ -165,14 +173,14 @@ class RawFile:
 
     def close(self) -> None:
         """Close it; a second time does nothing."""
-        with self._disk.doing(Operation.CLOSE, self.path):
+        with self._disk.doing(Operation.CLOSE, self.path), self.alone(real=self._real):
             self._file.close()
 
     def _read_some(self, rest: memoryview, offset: int) -> int:
         descriptor = self.descriptor
         if descriptor is not None:
             return os.preadv(descriptor, [rest], offset)
-        with self._lock:
+        with self._one_at_a_time:
             self._file.seek(offset)
             return self._file.readinto(rest) or 0
 
@@ -180,6 +188,6 @@ class RawFile:
         descriptor = self.descriptor
         if descriptor is not None:
             return os.pwrite(descriptor, rest, offset)
-        with self._lock:
+        with self._one_at_a_time:
             self._file.seek(offset)
             return self._file.write(rest) or 0
