@@ -1,9 +1,10 @@
 """Backups beside restic and borg: the same store, the same machine, one after the other.
 
 Each round makes new repositories: `create`; some messages are put; `again`, a backup of what came since; `check`, which
-reads all that the repository has; `restore`. All three compress with zstd and encrypt. The peers back the store's
-directory up as it is; rstore leaves out what it makes again, and its restore makes queues and index, and checks the
-store. So it does more there than they do.
+reads all that the repository has; `restore`, after which all is on the disk (the peers leave that to the system, so a
+sync(1) of its file system follows them); `restore and read`, which then reads what was restored once more. All three
+compress with zstd and encrypt. The peers back the store's directory up as it is; rstore leaves out what it makes again,
+and its restore makes queues and index. So it does more there than they do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import shutil
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,10 @@ FILES = 4
 """Files of the log."""
 OURS = "rstore"
 PEERS = ("restic", "borg")
-STEPS = ("create", "again", "check", "restore")
+RESTORE = "restore"
+RESTORE_AND_READ = "restore and read"
+"""borg has no such thing."""
+STEPS = ("create", "again", "check", RESTORE, RESTORE_AND_READ)
 MORE = 1 / 64
 """The share of the log that is put before `again`."""
 _SECRET = "a key for the bench"
@@ -118,11 +122,18 @@ class BackupBench:
             self._results.sizes.setdefault(tool, []).append(sum(path.stat().st_size for path in files))
 
     def _step(self, tool: str, step: str) -> None:
+        if (tool, step) == ("borg", RESTORE_AND_READ):
+            return
         self._told(f"backups: {tool} {step}")
-        self._results.steps.setdefault((step, tool), []).append(self._run(tool, step))
+        measured = self._run(tool, step)
+        if tool != OURS and step in (RESTORE, RESTORE_AND_READ):
+            measured = _both(measured, self._measured(["sync", "-f", str(self._work / "restored")]))
+        self._results.steps.setdefault((step, tool), []).append(measured)
 
     def _run(self, tool: str, step: str) -> Measurement:
-        words = {"restic": self._restic, "borg": self._borg}.get(tool, self._rstore)(step)
+        return self._measured({"restic": self._restic, "borg": self._borg}.get(tool, self._rstore)(step))
+
+    def _measured(self, words: list[str]) -> Measurement:
         return measure(words, answers=False, timeout=_LIMIT_S, env={**os.environ, **self._environment()})
 
     def _environment(self) -> Mapping[str, str]:
@@ -145,7 +156,8 @@ class BackupBench:
             "create": ["--store", store, "--follow-links", "backup", "create", "--quiet"],
             "again": ["--store", store, "--follow-links", "backup", "create", "--quiet"],
             "check": ["backup", "check", "--all"],
-            "restore": ["--store", restored, "restore", "--quiet"],
+            RESTORE: ["--store", restored, "restore", "--quiet", "--no-check"],
+            RESTORE_AND_READ: ["--store", restored, "restore", "--quiet"],
         }
         return [*self._program, *words[step]]
 
@@ -155,7 +167,8 @@ class BackupBench:
             "create": ["backup", str(self._kept.root)],
             "again": ["backup", str(self._kept.root)],
             "check": ["check", "--read-data"],
-            "restore": ["restore", "latest", "--target", str(self._work / "restored")],
+            RESTORE: ["restore", "latest", "--target", str(self._work / "restored")],
+            RESTORE_AND_READ: ["restore", "latest", "--verify", "--target", str(self._work / "restored")],
         }
         return ["restic", "--quiet", *words[step]]
 
@@ -166,7 +179,7 @@ class BackupBench:
             "again": ["create", "--compression", "zstd,3", "::again", str(self._kept.root)],
             "check": ["check", "--verify-data"],
         }
-        if step == "restore":  # it restores into the working directory
+        if step == RESTORE:  # it restores into the working directory
             return ["sh", "-c", 'cd "$1" && exec borg extract ::again', "sh", str(self._work / "restored")]
         return ["borg", *words[step]]
 
@@ -178,3 +191,14 @@ class BackupBench:
             for number, body in enumerate(islice(bodies(made, self._put + count), self._put, None), self._put):
                 store.put(made.message(number, body))
         self._put += count
+
+
+def _both(first: Measurement, then: Measurement) -> Measurement:
+    """Two processes, one after the other, as one."""
+    return replace(
+        first,
+        wall=first.wall + then.wall,
+        wall_cpu=first.wall_cpu + then.wall_cpu,
+        peak_rss=max(first.peak_rss, then.peak_rss),
+        peak_anon=max(first.peak_anon, then.peak_anon),
+    )

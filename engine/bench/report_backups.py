@@ -11,8 +11,10 @@ from engine.bench.workload import MIB
 
 _HOW = """\
 The same store for all, with a warm page cache; zstd and encryption; a directory on the same disk; whole processes.
-`again`: a backup after some messages more. `check` reads all data. `restore`: rstore makes queues and index from the
-log and checks the store, the others write files. Medians of the rounds; memory is the highest, without mapped files.
+`again`: a backup after some messages more. `check` reads all data. `restore`: rstore (`--no-check`) makes queues and
+index from the log, the others write files; all is on the disk then (`sync -f` after the others). `restore and read`:
+rstore checks the store after that, restic verifies its files (`--verify`), then `sync -f`; borg has no such option.
+Medians of the rounds; memory is the highest, without mapped files.
 """
 HEADS = ("step", "tool", "seconds", "lowest", "highest", "rstore is", "CPU s", "memory MiB")
 

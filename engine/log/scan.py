@@ -26,6 +26,7 @@ from engine.format.message import ENCODE_OVERHEAD
 from engine.format.record import (
     MAGIC_BYTES,
     MAGIC_SIZE,
+    MIN_RECORD_SIZE,
     POSITION_MAGIC,
     V4_HEAD_SIZE,
     physical_offset_at,
@@ -386,6 +387,13 @@ def load_fast_walk() -> FastWalk | None:
         return None
     Libc().keep_freed(_KEPT)
     return fast_walk
+
+
+def ready_kernels() -> None:
+    """Load what a scan of a long log loads, in the thread that calls: for who has something else to do before it."""
+    fast_walk = load_fast_walk()
+    if fast_walk is not None:
+        fast_walk(bytes(MIN_RECORD_SIZE), 0, MIN_RECORD_SIZE)
 
 
 def _before(rows: list[Row], limit: int) -> list[Row]:

@@ -51,6 +51,10 @@ def restore(
             "snapshot before the end of the restored log).",
         ),
     ] = "as-were",
+    check_after: Annotated[
+        bool,
+        typer.Option("--check/--no-check", help="Read the restored store once more and check it, or leave that out."),
+    ] = True,
     jobs: Jobs = None,
 ) -> None:
     """Restore a snapshot into --store, an empty or a new directory, and check it.
@@ -90,14 +94,14 @@ def restore(
         restored = make(disk, config, repository, found_name, wanted, options, tick)
     settings.on_interrupt = "the store is restored, and was not checked: rstore check"
     checked = None
-    if restored.refusal is None:
+    if restored.refusal is None and check_after:
         with output.progress("checking") as tick:
             checked = check(disk, settings.load(), jobs=jobs, progress=tick)
     if output.json:
         output.document({**restored.to_json(), "check": None if checked is None else checked.to_json()})
     else:
         _show(output, restored, checked)
-    raise typer.Exit(OK if checked is not None and checked.ok else FOUND)
+    raise typer.Exit(OK if restored.refusal is None and (checked is None or checked.ok) else FOUND)
 
 
 def _show(output: Output, restored: RestoredStore, checked: CheckResult | None) -> None:
@@ -120,5 +124,7 @@ def _show(output: Output, restored: RestoredStore, checked: CheckResult | None) 
         )
     elif checked is not None and checked.ok:
         output.text("Checked: nothing is wrong.")
-    elif checked is not None:
+    elif checked is None:
+        output.text("Not checked. Next: rstore check")
+    else:
         output.text(f"Checked: {count(len(checked.findings), 'finding')}. Next: rstore check")

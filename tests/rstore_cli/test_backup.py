@@ -58,6 +58,12 @@ def test_a_backup_and_its_restore(fixture_store, tmp_path: Path, repo: Path, cli
     assert (restored.code, set(restored.json)) == (0, keys_of("restore"))
     assert restored.json["check"]["counts"]["messages"] == 560
     assert stores.snapshot(store) == before
+    unchecked = cli("--store", tmp_path / "unchecked", "restore", "--no-check", "--name", "other")
+    assert (unchecked.code, unchecked.out.splitlines()[-1]) == (
+        0,
+        f"Not checked. Next: rstore --store {tmp_path / 'unchecked'} check",
+    )
+    assert cli("--store", tmp_path / "unchecked", "check").code == 0
     text = cli("--store", tmp_path / "early", "restore", "--to-time", "2000-01-01", "--name", "other")
     assert "Checked: nothing is wrong." in text.out
 

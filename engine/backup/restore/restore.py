@@ -296,7 +296,7 @@ class _Restore:
         else:
             self._disk.mkdirs(self._aside)
             total = sum(map(self._length_of, segments))
-            with SegmentWriter(self._disk, self._repository, self._options.jobs, self._tick_of(total)) as writer:
+            with SegmentWriter(self._disk, self._repository, self._options.jobs, self._tick_of(total), total) as writer:
                 for segment in segments:
                     path = os.path.join(self._aside, segment_name(segment.offset))
                     is_last = segment is segments[-1]

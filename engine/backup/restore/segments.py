@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.backup.manifest import PIECE_SIZE
 from engine.files.written import is_zeros
+from engine.log.scan import LONG, ready_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,10 +37,16 @@ class SegmentWriter:
         repository: that has the pieces.
         jobs: as `Repository.threads`.
         progress: told of each piece its bytes, and whether it was there.
+        total: bytes of the log: what reads a long one afterwards is loaded meanwhile.
     """
 
     def __init__(
-        self, disk: Disk, repository: Repository, jobs: int | None, progress: Callable[[int, bool], None]
+        self,
+        disk: Disk,
+        repository: Repository,
+        jobs: int | None,
+        progress: Callable[[int, bool], None],
+        total: int,
     ) -> None:
         self._disk = disk
         self._repository = repository
@@ -50,6 +57,8 @@ class SegmentWriter:
         self._under_way: deque[Future[tuple[int, bool]]] = deque()
         self._syncs: deque[Future[None]] = deque()
         self._files: set[RawFile] = set()
+        if total >= LONG:
+            self._pool.submit(ready_kernels)  # if that fails, whoever needs them says so
 
     def __enter__(self) -> SegmentWriter:
         return self

@@ -18,10 +18,13 @@ where the first two hold: hardly ever.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.errors import StorageError
 from engine.format.judge import Reason, Row
-from engine.format.record import MIN_RECORD_SIZE
+from engine.format.message import blank_length
+from engine.format.record import BLANK_MAGIC_BYTES, MIN_RECORD_SIZE, POSITION_MAGIC
 from engine.log.batch_queues import by_queue
 from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 _QUEUE_OFFSET = Row._fields.index("queue_offset")
 _LAST = 3
+_LAST_BYTES = 1 << 20
 
 
 class _Number(NamedTuple):
@@ -65,7 +69,7 @@ def is_another_stores(
     """
     largest = files.config.max_message_size
     with ClosedLog(disk, [before[-1]]) as log:
-        if _is_closed(Scanner(log, check_crc=False, max_message_size=largest), before[-1]):
+        if _is_closed(log, before[-1], largest):
             return False
         end, times = _end(Scanner(log, max_message_size=largest).scan(before[-1].offset, resume=True), before[-1])
     if end is None:
@@ -87,9 +91,29 @@ def is_another_stores(
     return not first or _contradicts(first, known, None if before[0].offset else _Number(-1, 0), lost)
 
 
-def _is_closed(scanner: Scanner, segment: Segment) -> bool:
-    """Whether a blank closes a segment, told without reading its bodies: it mostly is so."""
+def _is_closed(log: ClosedLog, segment: Segment, largest: int) -> bool:
+    """Whether a blank closes a segment, told by its last bytes or without reading its bodies: it mostly is so."""
+    if _ends_with_blank(log, segment):
+        return True
+    scanner = Scanner(log, check_crc=False, max_message_size=largest)
     return any(isinstance(event, Blank) for event in scanner.scan(segment.offset, resume=True))
+
+
+def _ends_with_blank(log: ClosedLog, segment: Segment) -> bool:
+    """Whether the last bytes hold the head of a blank that ends with the segment. False: an earlier one may be there.
+
+    A blank is shorter than the record that did not fit, so few are longer than what is read here.
+    """
+    start = max(segment.offset, segment.end - _LAST_BYTES)
+    with contextlib.suppress(StorageError):
+        last = bytes(log.read(start, segment.end - start))
+        at = last.rfind(BLANK_MAGIC_BYTES)
+        while at >= 0:
+            head = at - POSITION_MAGIC
+            if blank_length(last, head) == segment.end - (start + head):
+                return True
+            at = last.rfind(BLANK_MAGIC_BYTES, 0, at)
+    return False
 
 
 def _end(events: Iterable[Event], segment: Segment) -> tuple[int | None, list[int]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterable
 
@@ -380,3 +382,12 @@ def test_damage_knows_its_end_and_segment(built: Built) -> None:
     damage = next(e for e in Scanner(built.log).scan(0, built.end, resume=True) if isinstance(e, Damage))
     assert damage.end == built.offsets[4]
     assert damage.segment == built.log.segments[0]
+
+
+def test_kernels_are_ready_before_a_scan_needs_them() -> None:
+    """In a process of its own: here others may have loaded them."""
+    words = "from engine.log.scan import kernels_if_loaded, ready_kernels as r; a = kernels_if_loaded(); r()"
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{words}; print(a, kernels_if_loaded())"], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout.strip()) == (0, "None True"), ran.stderr
