@@ -58,7 +58,8 @@ def doctor(
     else:
         verdict = "Nothing prevents a broker's start." if diagnosis.starts else "Do not start a broker yet:"
         if diagnosis.starts and diagnosis.newer:
-            verdict = "Nothing that was checked prevents the start of its own RocketMQ 5 broker."
+            used = "" if diagnosis.release is None else f" ({diagnosis.release.least} or later)"
+            verdict = f"Nothing that was checked prevents the start of its own RocketMQ 5 broker{used}."
         output.text(f"{verdict} The log was not read." if diagnosis.starts else verdict)
         if diagnosis.configuration is not None:
             output.text(_counts(str(file), diagnosis.configuration))

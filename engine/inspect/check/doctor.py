@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from engine.broker_conf.report import Report
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.inspect.store.release import Release
 
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
@@ -136,7 +137,7 @@ class DoctorResult:
     """The result. `starts`: nothing keeps a broker from starting. `code_14`: why puts would be refused.
 
     `next`: what to do next; it names a command that reads the log where nothing is wrong, as doctor reads none.
-    `configuration`: what a broker makes of its properties file, where there is one.
+    `configuration`: what a broker makes of its properties file, where there is one. `release`: of RocketMQ 5.
     """
 
     starts: bool
@@ -149,6 +150,7 @@ class DoctorResult:
     spark: bool = False
     next: NextStep | None = None
     configuration: Report | None = None
+    release: Release | None = None
 
     @property
     def newer(self) -> bool:
@@ -161,6 +163,7 @@ class DoctorResult:
             "ok": self.starts,
             "findings": [f.to_json() for f in self.findings],
             "store": self.root,
+            "release": None if self.release is None else self.release.to_json(),
             "sizes": self.sizes,
             "diskUsedRatio": self.disk_used,
             "serviceNotAvailable": list(self.code_14),
@@ -214,7 +217,8 @@ def doctor(
     present = {f.code for f in findings}
     reasons = [why for code, why in _CODE_14.items() if code in present]
     starts = not any(f.severity is Severity.ERROR for f in findings)
-    return DoctorResult(starts, findings, root, sizes, used, tuple(reasons), java, spark, following, report)
+    release = None if files is None else files.newer.release
+    return DoctorResult(starts, findings, root, sizes, used, tuple(reasons), java, spark, following, report, release)
 
 
 def _survey(disk: Disk, config: StoreConfig, root: str, findings: Findings) -> StoreFiles | None:

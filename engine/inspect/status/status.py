@@ -175,6 +175,7 @@ class StoreStatus:
             "time": self.now,
             "abort": files.abort,
             "newer": files.newer.to_json(),
+            "release": None if files.newer.release is None else files.newer.release.to_json(),
             "commitlog": log.to_json(),
             "dispatch": {"records": log.not_dispatched, "bytes": log.not_dispatched_bytes},
             "consumequeue": {

@@ -1,0 +1,88 @@
+"""Which release of RocketMQ 5 wrote a store, as far as its files tell.
+
+No file names the release that wrote it, but some files, and some keys of files, came with a release. Each is a sign
+that this release, or a later one, has used the store; an earlier one may have, too, before an upgrade or after it.
+
+Signs up to 5.2 are by the sources of 5.0.0 to 5.3.3 (TimerCheckpoint, CompactionPositionMgr, TransactionMetrics,
+MessageStoreConfig#enabledAppendPropCRC, DataVersion#stateVersion); those of 5.4 and 5.5 by what 5.3.3, 5.4.0 and 5.5.0
+left with default settings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import StorageError
+from engine.format import names
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from engine.files.disk import Disk
+
+_MOST = 1 << 20
+"""Bytes of a table of config/ that are looked at, of its front and of its end: keys in between are of groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The earliest release that leaves a file like `sign` (relative to the store)."""
+
+    least: str
+    sign: str
+
+    def __str__(self) -> str:
+        return f"RocketMQ {self.least} or later ({self.sign})"
+
+    def to_json(self) -> dict[str, str]:
+        """One object."""
+        return {"least": self.least, "sign": self.sign}
+
+
+def release_of(disk: Disk, root: str, present: Collection[str], property_crc: str | None) -> Release | None:
+    """The release by its latest sign; None: there is none.
+
+    Args:
+        disk: how files are reached.
+        root: the store's directory.
+        present: names in it.
+        property_crc: where records have a CRC of their properties; None: they have none.
+    """
+    return next(_signs(disk, root, present, property_crc), None)
+
+
+def _signs(disk: Disk, root: str, present: Collection[str], property_crc: str | None) -> Iterator[Release]:
+    """The latest release first."""
+    if _names(disk, root, "consumerOffset.json", b'"pullOffsetTable"'):
+        yield Release("5.5", f"{names.CONFIG}/consumerOffset.json: pullOffsetTable")
+    if "rocksdbstore" in present:
+        yield Release("5.4", "rocksdbstore/")
+    if property_crc is not None:
+        yield Release("5.2", property_crc)
+    if disk.exists(os.path.join(root, names.CONFIG, "transactionMetrics")):
+        yield Release("5.2", f"{names.CONFIG}/transactionMetrics")
+    if "compaction" in present:
+        yield Release("5.1", "compaction/")
+    for name in ("timerwheel", "batchconsumequeue", "epochFileCheckpoint"):
+        if name in present:
+            yield Release("5.0", name)
+    for name in ("topics.json", "consumerOffset.json"):
+        if _names(disk, root, name, b'"stateVersion"'):
+            yield Release("5.0", f"{names.CONFIG}/{name}: stateVersion")
+
+
+def _names(disk: Disk, root: str, name: str, key: bytes) -> bool:
+    """Whether a table has this key beside its front or its end."""
+    path = os.path.join(root, names.CONFIG, name)
+    with contextlib.suppress(StorageError):  # what can't be read is another's to say
+        reader = disk.open_reader(path) if disk.exists(path) else None
+        if reader is not None:
+            try:
+                size = reader.size()
+                return any(key in bytes(reader.read(at, min(size, _MOST))) for at in {0, max(0, size - _MOST)})
+            finally:
+                reader.close()
+    return False
