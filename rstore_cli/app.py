@@ -42,7 +42,7 @@ COMMANDS = {
     "rebuild-config": "Rebuild missing or broken configuration tables.",
     "config": "List the config history that serve keeps, or restore a state.",
     "offsets": "List consumer offsets, or set one.",
-    "dump": "Show every field of log, queues, index, checkpoint or config.",
+    "dump": "Show every field of log, queues, index, checkpoint, timer, epochs or config.",
     "verify-crc": "Check every record of the log: CRC, lengths, offset.",
     "check": "Check log, queues, index and config against each other.",
     "doctor": "Show why a broker does not start on this store.",

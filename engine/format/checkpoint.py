@@ -1,6 +1,7 @@
 """The checkpoint file: 4096 bytes, three i64 (ms) at its head (FORMAT.md "Checkpoint"; Apache StoreCheckpoint).
 
-5.x adds masterFlushedOffset at 24 and confirmPhyOffset at 32: they are kept as they are.
+5.x adds masterFlushedOffset at 24 and confirmPhyOffset at 32 (`ReplicaOffsets`): they are kept as they are. 4.9 never
+writes there: what it leaves is zeros.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ _FIELDS = struct.Struct(">qqq")
 FIELDS_SIZE = 24
 assert _FIELDS.size == FIELDS_SIZE
 SAFETY_MS = 3000
+_REPLICA_FIELDS = struct.Struct(">qq")
+REPLICA_SIZE = FIELDS_SIZE + _REPLICA_FIELDS.size
+"""Bytes up to the end of the fields that 5.x adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,30 @@ class Checkpoint:
     def encode(self) -> bytes:
         """The first 24 bytes of the file."""
         return _FIELDS.pack(self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOffsets:
+    """What RocketMQ 5 keeps after the three times, physical offsets (StoreCheckpoint, 5.x).
+
+    Attributes:
+        master_flushed_offset: up to where the master's log was on disk, as a slave that may act for it was told.
+        confirm_phy_offset: up to where all replicas in sync have the log, under a controller.
+    """
+
+    master_flushed_offset: int = 0
+    confirm_phy_offset: int = 0
+
+    def encode(self) -> bytes:
+        """The 16 bytes after those of `Checkpoint`."""
+        return _REPLICA_FIELDS.pack(self.master_flushed_offset, self.confirm_phy_offset)
+
+
+def decode_replica_offsets(buffer: Buffer) -> ReplicaOffsets | None:
+    """The fields that 5.x adds, from the file's first bytes; None: the file ends before them."""
+    if len(buffer) < REPLICA_SIZE:
+        return None
+    return ReplicaOffsets(*_REPLICA_FIELDS.unpack_from(buffer, FIELDS_SIZE))
 
 
 def decode(buffer: Buffer) -> Checkpoint:

@@ -1,4 +1,4 @@
-"""`rstore dump`: everything as it lies on disk."""
+"""`rstore dump`: everything as it lies on disk. What RocketMQ 5 alone has is in dump_timer."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import typer
 from engine.format.quantities import moment
 from rstore_cli._common import FOUND, OK, Jobs, Settings, parse_size, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
+from rstore_cli.commands import dump_timer
+from rstore_cli.commands.dump_timer import Limit
 from rstore_cli.render import say_not_read
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=False,
-    help="Show every field of log, queues, index, checkpoint or config. Reads only; continues after damage.",
+    help="Show every field of log, queues, index, checkpoint, timer, epochs or config. "
+    "Reads only; continues after damage.",
 )
 _WIDTHS = {"file": 17, "keyHash": 10, "physicalOffset": 14, "queueOffset": 12, "tagsCode": 12}
 """Columns of what usually stands below a head; of others 8."""
@@ -32,7 +35,6 @@ From = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="Firs
 To = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this physical offset.")]
 QueueFrom = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="First queue offset.")]
 QueueTo = Annotated[str | None, typer.Option("--to", metavar="OFFSET", help="Stop before this queue offset.")]
-Limit = Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Maximum rows.")]
 
 
 @app.command()
@@ -227,19 +229,25 @@ def checkpoint(context: typer.Context) -> None:
     from engine.files.disk import Disk
     from engine.inspect.dump.dump import dump_checkpoint
 
-    point, whole = dump_checkpoint(Disk(), config)
-    values = {
-        "physicMsgTimestamp": point.physic_msg_timestamp,
-        "logicsMsgTimestamp": point.logics_msg_timestamp,
-        "indexMsgTimestamp": point.index_msg_timestamp,
-    }
+    point = dump_checkpoint(Disk(), config)
+    values = point.to_json()
     if output.json:
         output.document(values)
     else:
-        output.facts([(name, f"{value}  {moment(value)}") for name, value in values.items()])
-    if not whole:
+        values |= {f"timer {name}": value for name, value in values.pop("timer", {}).items()}
+        times = ("Timestamp", "timestamp", "TimeMs")
+        output.facts([(n, f"{v}  {moment(v)}" if n.endswith(times) else str(v)) for n, v in values.items()])
+    if not point.whole:
         output.warn("! the checkpoint file is short: missing fields are shown as 0")
+    if point.timer_error is not None:
+        output.warn(f"! {point.timer_error}")
+    if not point.whole or point.timer_error is not None:
         raise typer.Exit(FOUND)
+
+
+app.command("timerlog")(dump_timer.timerlog)
+app.command("timerwheel")(dump_timer.timerwheel)
+app.command("epoch")(dump_timer.epoch)
 
 
 @app.command()

@@ -11,9 +11,12 @@ import pytest
 import rstore_cli
 from engine import errors
 from engine.errors import NextStep, RStoreError
+from engine.format import timer_log
+from engine.format.record import BLANK_MAGIC
 from rstore_cli.app import COMMANDS
 from tests.docs.markdown import section, tables
 from tests.rstore_cli.conftest import Cli, cli, damage
+from tests.support import newer
 from tests.support.checking import check_clean
 
 __all__ = ["cli"]
@@ -110,6 +113,53 @@ def test_units_entries_and_the_checkpoint(words: str, cli: Cli, fixture_store: S
     found = cli("--store", fixture_store("clean-small"), "--json", *words.split()).lines
     assert found
     assert all(set(line) == keys_of("Units, entries", command) for line in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("timer", "dump timerlog"), ("timer", "dump timerlog --due"), ("timer", "dump timerwheel"),
+        ("controller", "dump epoch"),
+    ],
+)  # fmt: skip
+def test_what_rocketmq_5_keeps(name: str, words: str, cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:
+    lines = cli("--store", newer.unpack(name, tmp_path_factory.mktemp("store")), "--json", *words.split()).lines
+    stated = keys_of("Units, entries", words)
+    assert lines
+    assert all(set(line) == stated for line in lines)
+
+
+def test_what_rocketmq_5_adds_to_the_checkpoint(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:
+    store = newer.unpack("timer", tmp_path_factory.mktemp("store"))
+    line = cli("--store", store, "--json", "dump", "checkpoint").json
+    every = tables(section(PAGE, "Units, entries"), marks=True)[-1]
+    (added,) = (row["keys"] for row in every if row["command"].startswith("`dump checkpoint` of"))
+    own, _, nested = added.partition("(")
+    assert set(line) == keys_of("Units, entries", "dump checkpoint") | set(re.findall(r"`(\w+)`", own))
+    assert set(line["timer"]) == set(re.findall(r"`(\w+)`", nested))
+
+
+def test_damage_of_what_rocketmq_5_keeps(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:
+    store = newer.unpack("timer", tmp_path_factory.mktemp("store"))
+    (log,) = (store / "timerlog").iterdir()
+    with log.open("r+b") as file:
+        file.write(b"\xff" * 52)
+        file.seek(5148)
+        file.write(timer_log._BLANK.pack(52, 0, BLANK_MAGIC))
+    text = section(PAGE, "Units, entries").rpartition("In the timer log")[2]
+    log_says, due_says, wheel_says = (set(re.findall(r"`(\w+)`", part)) for part in text.split(";"))
+    lines = cli("--store", store, "--json", "dump", "timerlog").lines
+    assert {line["kind"] for line in lines} == {"damage", "unit", "blank"}
+    assert set(lines[0]) == log_says - {"blank", "damage", "unit"}
+    with (store / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(7574)
+        file.write(bytes(8))
+    (bad,) = (row for row in cli("--store", store, "--json", "dump", "timerlog", "--due").lines if "reason" in row)
+    assert set(bad) == due_says
+    with (store / "timerwheel").open("r+b") as file:
+        file.write(b"\1" * 32)
+    (slot, *_) = cli("--store", store, "--json", "dump", "timerwheel").lines
+    assert set(slot) == wheel_says
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from engine import format as layouts
 from engine.format import (
     batch,
     checkpoint,
+    epoch_file,
     hashing,
     index_file,
     message,
@@ -21,6 +22,9 @@ from engine.format import (
     queue_unit,
     record,
     sysflag,
+    timer_check,
+    timer_log,
+    timer_wheel,
 )
 from engine.format.index_file import IndexLayout
 from engine.format.record import (
@@ -36,6 +40,7 @@ from engine.format.record import (
     store_timestamp_position,
 )
 from tests.docs.markdown import Table, code_blocks, hexdump, section, tables
+from tests.support import newer
 
 FORMAT = Path(layouts.__file__).with_name("FORMAT.md")
 CODES = {"i16": "h", "i32": "i", "u32": "I", "i64": "q", "8": "8s"}
@@ -54,6 +59,11 @@ LAYOUTS: list[tuple[str, struct.Struct, list[str] | None]] = [
     ("Index header", index_file._HEADER, fields_of(index_file.IndexHeader)),
     ("Index entry", index_file._ENTRY, fields_of(index_file.IndexEntry)),
     ("Checkpoint", checkpoint._FIELDS, fields_of(checkpoint.Checkpoint)),
+    ("What RocketMQ 5 adds", checkpoint._REPLICA_FIELDS, fields_of(checkpoint.ReplicaOffsets)),
+    ("Timer log unit", timer_log._UNIT, fields_of(timer_log.TimerUnit)),
+    ("Timer log blank", timer_log._BLANK, fields_of(timer_log.TimerBlank)),
+    ("Timer wheel slot", timer_wheel._SLOT, fields_of(timer_wheel.TimerSlot)),
+    ("Timer checkpoint", timer_check._FIELDS, fields_of(timer_check.TimerCheck)),
 ]
 
 
@@ -64,12 +74,12 @@ def layout(title: str) -> Table:
 @pytest.mark.parametrize(("title", "declared", "names"), LAYOUTS, ids=[title for title, _, _ in LAYOUTS])
 def test_a_layout_is_the_struct(title: str, declared: struct.Struct, names: list[str] | None) -> None:
     table = layout(title)
-    at = 0
+    at = first = checkpoint.FIELDS_SIZE if title.startswith("What") else 0
     for row in table:
         assert int(row["at"]) == at, row
         assert int(row["size"]) == struct.calcsize(">" + CODES[row["type"]]), row
         at += int(row["size"])
-    assert at == declared.size
+    assert at - first == declared.size
     assert ">" + "".join(CODES[row["type"]] for row in table) == declared.format
     if names is not None:
         assert [row["field"] for row in table] == names
@@ -92,7 +102,13 @@ def test_positions_in_a_record(field: str, position: int) -> None:
 
 
 def test_array_layouts_are_the_same() -> None:
-    for title, dtype in (("Queue unit", queue_unit.unit_dtype()), ("Index entry", index_file.entry_dtype())):
+    arrays = {
+        "Queue unit": queue_unit.unit_dtype(),
+        "Index entry": index_file.entry_dtype(),
+        "Timer log unit": timer_log.unit_dtype(),
+        "Timer wheel slot": timer_wheel.slot_dtype(),
+    }
+    for title, dtype in arrays.items():
         assert dtype.fields is not None
         found = [(name, place[1], place[0].itemsize) for name, place in dtype.fields.items()]
         assert found == [(row["field"], int(row["at"]), int(row["size"])) for row in layout(title)]
@@ -122,6 +138,9 @@ def test_magics_and_sizes_in_the_text() -> None:
     assert f"takes {MIN_RECORD_SIZE} bytes + body" in text
     assert f"A file of {checkpoint.FILE_SIZE} bytes" in text
     assert f"at most {message.TOPIC_MAX_LENGTH}" in text
+    assert f"One file of {timer_wheel.SLOTS} slots, {timer_wheel.FILE_SIZE} bytes" in text
+    assert f"whose size is not {timer_log.UNIT_SIZE}, or whose magic is above {timer_log.MAGIC_MOST}" in text
+    assert f"only if it and {timer_log.BLANK_SIZE} bytes more fit" in text
 
 
 def test_every_module_with_a_layout_is_named() -> None:
@@ -210,6 +229,41 @@ class TestTheExample:
         for path, at, data in places:
             assert path.read_bytes()[at : at + len(data)] == data
         assert f"index/{index.name}" in section(FORMAT, "An index file")
+
+
+class TestTheExampleOfRocketMQ5:
+    unit_at, unit = hexdump(code_blocks(section(FORMAT, "A timer log unit"))[0])
+    slot_at, slot = hexdump(code_blocks(section(FORMAT, "A timer wheel slot"))[0])
+    check_at, check = hexdump(code_blocks(section(FORMAT, "A timer checkpoint"))[0])
+    epochs_at, epochs = hexdump(code_blocks(section(FORMAT, "An epoch file"))[0])
+
+    def test_the_bytes_have_the_values_stated(self) -> None:
+        unit, slot = timer_log.decode(self.unit), timer_wheel.decode(self.slot)
+        assert stated_in("A timer log unit")[0] == dataclasses.asdict(unit)
+        assert stated_in("A timer wheel slot")[0] == dataclasses.asdict(slot)
+        assert stated_in("A timer checkpoint")[0] == dataclasses.asdict(timer_check.decode(self.check))
+        assert f"{unit.write_time} + {unit.delay} = {unit.due_time}." in section(FORMAT, "A timer log unit")
+        assert unit.topic_hash == hashing.java_hash("Late")
+        number = timer_wheel.slot_of(slot.due)
+        assert f"{slot.due} % {timer_wheel.SLOTS} = {number}, at" in section(FORMAT, "A timer wheel slot")
+        assert self.slot_at == number * timer_wheel.SLOT_SIZE
+        assert epoch_file.decode(self.epochs) == (epoch_file.EpochEntry(1, 0),)
+        assert epoch_file.encode((epoch_file.EpochEntry(1, 0),)) == self.epochs
+
+    def test_the_bytes_are_in_the_fixtures(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        into = tmp_path_factory.mktemp("rocketmq5")
+        timer, controller = newer.unpack("timer", into), newer.unpack("controller", into)
+        places = (
+            (timer / "timerlog" / "00000000000000000000", self.unit_at, self.unit),
+            (timer / "timerwheel", self.slot_at, self.slot),
+            (timer / "config" / "timercheck", self.check_at, self.check),
+            (controller / "epochFileCheckpoint", self.epochs_at, self.epochs),
+        )
+        for path, at, data in places:
+            with path.open("rb") as file:
+                file.seek(at)
+                assert file.read(len(data)) == data
+        assert (controller / "epochFileCheckpoint").stat().st_size == len(self.epochs)
 
 
 def stated_in(title: str) -> list[dict[str, int]]:

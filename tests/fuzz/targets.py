@@ -15,6 +15,7 @@ from engine.broker_conf.report import read_conf
 from engine.format import (
     batch,
     checkpoint,
+    epoch_file,
     fastjson,
     hosts,
     index_file,
@@ -22,6 +23,9 @@ from engine.format import (
     properties,
     queue_ext,
     queue_unit,
+    timer_check,
+    timer_log,
+    timer_wheel,
 )
 from engine.format.batch import BatchItem
 from engine.format.hosts import Host
@@ -184,6 +188,10 @@ def targets() -> dict[str, Target]:
             "queue-ext", queue_ext.decode, (queue_ext.ExtUnit(-5, 1_700_000_000_000, b"\x55" * 8).encode(), bytes(64))
         ),
         Target("checkpoint", checkpoint.decode, (checkpoint.Checkpoint(5, 6, 7).encode() + bytes(40),)),
+        Target("timer-unit", timer_log.decode, (timer_log.TimerUnit(52, -1, 1, 5, 6, 7, 8, 9).encode() * 2,)),
+        Target("timer-slot", timer_wheel.decode, (timer_wheel.TimerSlot(5, 0, 52, 2).encode(),)),
+        Target("timer-check", timer_check.decode, (timer_check.TimerCheck(5, 6, 7).encode() + bytes(8),)),
+        Target("epochs", epoch_file.decode, (b"2\n0\n1-0\n7-109951\n", b"1\n0\n7-" + b"1" * 19 + b"\n"), 64),
         Target("index-header", index_file.decode_header, (index_file.IndexHeader(1, 2, 3, 4, 5, 6).encode(),)),
         Target(
             "index-entry",

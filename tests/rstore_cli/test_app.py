@@ -39,7 +39,10 @@ def test_every_command_explains_itself(name: str, cli: Cli) -> None:
         assert option in ran.out
 
 
-@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index", "checkpoint", "config"])
+DUMPS = ("commitlog", "consumequeue", "index", "checkpoint", "timerlog", "timerwheel", "epoch", "config")
+
+
+@pytest.mark.parametrize("name", DUMPS)
 def test_every_dump_explains_itself(name: str, cli: Cli) -> None:
     ran = cli("dump", name, "--help")
     assert ran.code == 0
@@ -386,6 +389,10 @@ READING = [
     ("dump", "index"),
     ("dump", "index", "--header"),
     ("dump", "checkpoint"),
+    ("dump", "timerlog"),
+    ("dump", "timerlog", "--due"),
+    ("dump", "timerwheel"),
+    ("dump", "epoch"),
     ("dump", "config"),
     ("get", "T", "0", "--count", "100"),
     ("get", "T", "0", "--at", "1h ago"),
@@ -439,7 +446,7 @@ def test_the_readme_names_every_command_and_option(cli: Cli) -> None:
     import re
 
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    dumps = [("dump", kind) for kind in ("commitlog", "consumequeue", "index", "checkpoint", "config")]
+    dumps = [("dump", kind) for kind in DUMPS]
     for words in [*((name,) for name in COMMANDS), *dumps]:
         options = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", cli(*words, "--help").out, flags=re.MULTILINE))
         for option in options - {"--help", "--quiet", "--config"}:

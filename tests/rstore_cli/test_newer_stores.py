@@ -42,6 +42,10 @@ READ = (
         "dump commitlog",
         "dump index",
         "dump checkpoint",
+        "dump timerlog",
+        "dump timerlog --due",
+        "dump timerwheel",
+        "dump epoch",
         "dump config",
     ),
     *(

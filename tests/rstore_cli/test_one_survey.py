@@ -16,7 +16,9 @@ READ = (
     ("check",), ("verify-crc",), ("doctor",), ("status",), ("plan-start",), ("flush",), ("offsets", "list"),
     ("get", "T", "0"), ("query", "T", "k1"), ("put", "T", "--body", "x"), ("put", "New", "--body", "x"),
     ("dump", "commitlog"), ("dump", "commitlog", "--topic", "Other"), ("dump", "consumequeue", "T", "0"),
-    ("dump", "index"), ("dump", "checkpoint"), ("dump", "config"), ("config", "history"), ("salvage", "list"),
+    ("dump", "index"), ("dump", "checkpoint"), ("dump", "timerlog"),
+    ("dump", "timerlog", "--due"), ("dump", "timerwheel"), ("dump", "epoch"), ("dump", "config"),
+    ("config", "history"), ("salvage", "list"),
     ("salvage", "scan"), ("undo", "--list"),
 )  # fmt: skip
 """Commands that change no closed store, with what they are given."""

@@ -22,6 +22,7 @@ from tests.engine.inspect import aged
 from tests.engine.inspect.status.test_forecast import LAST, RoomyDisk, look
 from tests.engine.opening import assert_sound
 from tests.rstore_cli.conftest import Cli
+from tests.support import newer
 from tests.support.terminal import SGR, Terminal, terminal
 
 Store = Callable[[str], Path]
@@ -141,6 +142,24 @@ def test_every_screen_fits(words: str, columns: int, named: Path, capsys: pytest
         assert main(["--store", str(named), *words.split()]) in (0, 1, 4), capsys.readouterr().err
     assert seen.plain
     assert_fits(seen.text, columns)
+
+
+@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize("words", ["timerlog", "timerlog --due", "timerwheel", "checkpoint", "epoch"])
+def test_what_rocketmq_5_keeps_fits(words: str, columns: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    store = newer.unpack("controller" if words == "epoch" else "timer", tmp_path_factory.mktemp("store"))
+    with terminal(columns) as seen:
+        assert main(["--store", str(store), "dump", *words.split()]) == 0
+    assert seen.plain
+    assert_fits(seen.text, columns)
+    if words.startswith("timerlog"):
+        with (store / "timerlog" / f"{0:020}").open("r+b") as file:
+            file.seek(312 + 28)
+            file.write(b"\xff" if words == "timerlog" else b"\0\xff")
+        with terminal(columns) as seen:
+            assert main(["--store", str(store), "dump", *words.split()]) == 1
+        assert "! damage" in seen.plain
+        assert_fits(seen.text, columns)
 
 
 @pytest.mark.leaves("consumer-above")

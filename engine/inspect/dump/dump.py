@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotRepair, InvalidArgument, RStoreError, WrongFileSize
+from engine.errors import CannotRepair, FormatError, InvalidArgument, RStoreError, WrongFileSize
 from engine.files.lock import holder_of
-from engine.format import message, names
+from engine.format import checkpoint, message, names
 from engine.format.message import StoredMessage
 from engine.inspect.check.verify import boundary, judge_tail, live_end, settled_events
+from engine.inspect.dump.timer_wheel import read_timer_check
 from engine.inspect.store.config_files import BACKUP, ConfigDump, directory_of, present_in, read_config
 from engine.inspect.store.newer import refuse_queue
 from engine.inspect.store.queue_rows import QueueRows, is_real
@@ -30,8 +31,9 @@ from engine.log.threads import threads_of
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.format.checkpoint import Checkpoint
+    from engine.format.checkpoint import Checkpoint, ReplicaOffsets
     from engine.format.index_file import IndexHeader
+    from engine.format.timer_check import TimerCheck
 
 MESSAGE, BLANK, DAMAGE = "message", "blank", "damage"
 _INDEX_ROWS = 1 << 14
@@ -278,8 +280,48 @@ def dump_index(
 # --- checkpoint and config -------------------------------------------------------------------------------------------
 
 
-def dump_checkpoint(disk: Disk, config: StoreConfig) -> tuple[Checkpoint, bool]:
-    """The checkpoint, and whether its file is whole.
+@dataclass(frozen=True, slots=True)
+class CheckpointDump:
+    """The checkpoint, and what RocketMQ 5 keeps of the kind.
+
+    Attributes:
+        times: of log, queues and index.
+        whole: whether the file has its length.
+        replica: what RocketMQ 5 wrote after the times; None where only 4.9 did.
+        timer: config/timercheck; None without one, and where `timer_error` says why it can't be read.
+    """
+
+    times: Checkpoint
+    whole: bool
+    replica: ReplicaOffsets | None = None
+    timer: TimerCheck | None = None
+    timer_error: FormatError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, by Apache's names."""
+        values: dict[str, Any] = {
+            "physicMsgTimestamp": self.times.physic_msg_timestamp,
+            "logicsMsgTimestamp": self.times.logics_msg_timestamp,
+            "indexMsgTimestamp": self.times.index_msg_timestamp,
+        }
+        if self.replica is not None:
+            values["masterFlushedOffset"] = self.replica.master_flushed_offset
+            values["confirmPhyOffset"] = self.replica.confirm_phy_offset
+        if self.timer is not None:
+            values["timer"] = {
+                "lastReadTimeMs": self.timer.last_read_time,
+                "lastTimerLogFlushPos": self.timer.last_timer_log_flush_pos,
+                "lastTimerQueueOffset": self.timer.last_timer_queue_offset,
+                "masterTimerQueueOffset": self.timer.master_timer_queue_offset,
+                "stateVersion": self.timer.state_version,
+                "timestamp": self.timer.timestamp,
+                "counter": self.timer.counter,
+            }
+        return values
+
+
+def dump_checkpoint(disk: Disk, config: StoreConfig) -> CheckpointDump:
+    """The checkpoint. What RocketMQ 5 adds is read where it left anything: in that place 4.9 leaves zeros.
 
     Raises:
         CannotRepair: there is none. NotAStore, StorageError.
@@ -288,7 +330,16 @@ def dump_checkpoint(disk: Disk, config: StoreConfig) -> tuple[Checkpoint, bool]:
     path = os.path.join(files.root, names.CHECKPOINT)
     if not disk.exists(path):
         raise CannotRepair("there is no checkpoint", path=path, hint="rstore recover writes one")
-    return read_checkpoint(disk, path)
+    times, whole = read_checkpoint(disk, path)
+    entry = disk.look(path)
+    data = disk.read_file(path, checkpoint.REPLICA_SIZE) if entry is not None and entry.is_file else b""
+    replica = checkpoint.decode_replica_offsets(data)
+    if not files.newer and replica == checkpoint.ReplicaOffsets():
+        replica = None
+    try:
+        return CheckpointDump(times, whole, replica, read_timer_check(disk, files))
+    except FormatError as error:
+        return CheckpointDump(times, whole, replica, timer_error=error)
 
 
 def dump_config(disk: Disk, store: StoreConfig | StoreFiles) -> Iterator[ConfigDump]:

@@ -53,7 +53,7 @@ _FRONT = 1 << 20
 """Bytes of a segment that are looked at, for as many records at most:"""
 _RECORDS = 8
 _CONFIG_DIRECTORIES = ("topics", "subscriptionGroups", "consumerOffsets")
-_OWN_CONFIG = ("consumerOrderInfo.json", "timercheck", "timermetrics", "transactionMetrics")
+_OWN_CONFIG = ("consumerOrderInfo.json", names.TIMER_CHECK, "timermetrics", "transactionMetrics")
 _TIERED_METADATA = "tieredStoreMetadata.json"
 _TABLE_END = 0x88E241B785F4CFF7.to_bytes(8, "little")
 
@@ -170,10 +170,10 @@ def newer_parts(
         disk, os.path.join(root, "compaction", "compactionCq")
     ):
         parts.append(NewerPart(COMPACTION, "compaction/"))
-    if "epochFileCheckpoint" in present and _is_filled(disk, os.path.join(root, "epochFileCheckpoint")):
-        parts.append(NewerPart(CONTROLLER, "epochFileCheckpoint"))
-    if "timerlog" in present and _holds_files(disk, os.path.join(root, "timerlog")):
-        parts.append(NewerPart(TIMER, "timerlog/"))
+    if names.EPOCH_FILE in present and _is_filled(disk, os.path.join(root, names.EPOCH_FILE)):
+        parts.append(NewerPart(CONTROLLER, names.EPOCH_FILE))
+    if names.TIMER_LOG in present and _holds_files(disk, os.path.join(root, names.TIMER_LOG)):
+        parts.append(NewerPart(TIMER, f"{names.TIMER_LOG}/"))
     config_dir = os.path.join(root, names.CONFIG)
     own = [name for name in _CONFIG_DIRECTORIES if _rocksdb_sign(disk, os.path.join(config_dir, name))]
     if own:
@@ -183,7 +183,7 @@ def newer_parts(
     place = _property_crc(disk, config, log)
     if place:
         parts.append(NewerPart(PROPERTY_CRC, place))
-    rest: list[str] = [name for name in ("timerwheel", "rocksdbstore", "compaction") if name in present]
+    rest: list[str] = [name for name in (names.TIMER_WHEEL, "rocksdbstore", "compaction") if name in present]
     rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
     rest += [f"config/{name}" for name in _OWN_CONFIG if disk.exists(os.path.join(config_dir, name))]
     if not parts and not rest:

@@ -18,8 +18,12 @@ from engine.inspect.check.check import check
 from engine.inspect.check.doctor import doctor
 from engine.inspect.check.verify import verify
 from engine.inspect.dump.dump import dump_checkpoint, dump_config, dump_index, dump_log, dump_queue
+from engine.inspect.dump.epoch import dump_epochs
 from engine.inspect.dump.salvage_list import inventory
 from engine.inspect.dump.salvage_scan import scan_store
+from engine.inspect.dump.timer_due import dump_due
+from engine.inspect.dump.timer_log import dump_timer_log, timer_files
+from engine.inspect.dump.timer_wheel import dump_timer_wheel, read_timer_check
 from engine.inspect.status.status import status
 from engine.inspect.store.survey import survey
 from tests.engine.test_layers import module_name, modules
@@ -260,6 +264,16 @@ def first_queue(config: StoreConfig) -> tuple[str, int]:
     return topic.name, int(min(topic.iterdir()).name)
 
 
+def every_timer(disk: Disk, config: StoreConfig) -> None:
+    """Log, wheel, what waits, and epochs."""
+    files = survey(disk, config)
+    timer = timer_files(disk, files)
+    exhaust(dump_timer_log(disk, files, timer))
+    exhaust(dump_due(disk, files, timer, read_timer_check(disk, files)))
+    exhaust(dump_timer_wheel(disk, files))
+    dump_epochs(disk, files)
+
+
 DOORS: dict[str, Callable[[Disk, StoreConfig], Any]] = {
     "survey": survey,
     "check": check,
@@ -271,6 +285,7 @@ DOORS: dict[str, Callable[[Disk, StoreConfig], Any]] = {
     "index": lambda disk, config: exhaust(dump_index(disk, config)),
     "checkpoint": dump_checkpoint,
     "config": lambda disk, config: exhaust(dump_config(disk, config)),
+    "timer": every_timer,
     "saved": inventory,
     "scan": scan_store,
 }
