@@ -185,10 +185,8 @@ class QueueReading:
             + ("" if step is None else f". Next: {step}")
         )
         if files.newer.has(TIMER) and TopicQueue(TIMER_TOPIC, 0) in self._store.queues():
-            waiting = command_line(files.config, "get", TIMER_TOPIC, "0")
-            self.after.append(
-                f"note: messages for a later time wait in {TIMER_TOPIC}, the topic of each is REAL_TOPIC: {waiting}"
-            )
+            waiting = command_line(files.config, "dump", "timerlog", "--due")
+            self.after.append(f"note: messages for a later time wait in {TIMER_TOPIC}. Next: {waiting}")
 
 
 def _decoded(record: memoryview) -> StoredMessage | FormatError:
