@@ -9,22 +9,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import FormatError, NextStep, StorageError
+from engine.errors import FormatError, NextStep, NotInstalled, StorageError
 from engine.files.disk import Disk
-from engine.format.message import decode
-from engine.format.quantities import moment
+from engine.format import properties
+from engine.format.batch_unit import BATCH_UNIT_SIZE, BatchUnit, valid_units
+from engine.format.inner_batch import batch_place, inner_messages
+from engine.format.message import StoredMessage, decode
+from engine.format.quantities import counted, moment
 from engine.inspect.next_step import arguments, command_line, read
+from engine.inspect.store.batch_queue import BadUnits, bad_runs
 from engine.inspect.store.known_names import KnownNames
 from engine.inspect.store.newer import TIMER, TIMER_TOPIC
 from engine.log.derive import TopicQueue
 from engine.log.filters import TagFilter
 
 if TYPE_CHECKING:
-    from engine.format.message import StoredMessage
     from engine.log.results import GetResult
     from engine.read_store import ReadStore
 
 _AT_ONCE = 32
+MOST_TOLD = 8
+"""Errors of a batch queue's units that are told one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +192,160 @@ class QueueReading:
         if files.newer.has(TIMER) and TopicQueue(TIMER_TOPIC, 0) in self._store.queues():
             waiting = command_line(files.config, "dump", "timerlog", "--due")
             self.after.append(f"note: messages for a later time wait in {TIMER_TOPIC}. Next: {waiting}")
+
+
+class BatchQueueReading:
+    """One reading of a batch queue of RocketMQ 5: the messages in each record, by their own queue offsets.
+
+    A queue offset in the middle of a record is its message from there on. A unit counts when the record at its physical
+    offset is that of the topic and queue, has its size, and says the same queue offsets (`INNER_BASE`, `INNER_NUM`);
+    what does not is an error at its place, and so are bytes that are no unit and queue offsets that no unit has. Tags
+    are those of each message, as the client compares them: a record's own hash is that of no tag.
+
+    Attributes: those of `QueueReading`; `gone` counts the units after the first errors (MOST_TOLD).
+    """
+
+    def __init__(self, store: ReadStore, request: QueueRequest) -> None:
+        """Look the queue up. Raises InvalidArgument: there is no such queue. StorageError."""
+        self._store = store
+        self._request = request
+        self._tags = TagFilter.parse(request.tags or "*")
+        self.before: list[str] = []
+        self.after: list[str] = []
+        self.gone = 0
+        self._errors = 0
+        self._rows = rows = store.batch_rows(request.topic, request.queue_id)
+        self._start = request.start or 0
+        if rows is None:
+            KnownNames.of(Disk(), store.files).demand_queue(request.topic, request.queue_id)
+            return
+        self._low, self._high = rows.min_offset, rows.max_offset
+        if request.time is not None:
+            self._start = rows.at_time(request.time)
+        elif request.start is None:
+            self._start = self._low
+        elif self._start < self._low:
+            self.before.append(f"note: the queue starts at {self._low}")
+
+    @property
+    def queue(self) -> str:
+        """TOPIC/QUEUE."""
+        return f"{self._request.topic}/{self._request.queue_id}"
+
+    def __iter__(self) -> Iterator[StoredMessage | FormatError]:
+        """Its messages; an error for each place that has none. Raises StorageError: one can't be read."""
+        if self._rows is None:
+            self.after.append(f"no such messages: {self.queue} has no files: no message was put, or all were deleted")
+            return
+        at = max(self._start, self._low)
+        passed = 0
+        if at < self._high:
+            for one in self._from(at):
+                if passed == self._request.count:
+                    break
+                if isinstance(one, FormatError):
+                    yield one
+                elif one.queue_offset >= at and self._tags.takes(one.properties.get(properties.TAGS)):
+                    passed += 1
+                    yield one
+                if isinstance(one, StoredMessage):
+                    at = max(at, one.queue_offset + 1)
+        self._tell_end(at, passed)
+
+    def _from(self, start: int) -> Iterator[StoredMessage | FormatError]:
+        """What the units hold that end after a queue offset, in their order; and what is between them."""
+        rows = self._rows
+        assert rows is not None
+        expected: int | None = start
+        began = False
+        held: list[BadUnits] = []
+        for chunk in rows.chunks(rows.at_offset(start)):
+            bad = {one.offset: one for one in bad_runs(chunk)}
+            for index, is_valid in enumerate(valid_units(chunk.units).tolist()):
+                path, offset = chunk.place(index)
+                if not is_valid:
+                    held += [bad[offset]] if offset in bad else []
+                    continue
+                unit = BatchUnit(*chunk.units[index].tolist())
+                if not began and unit.end_offset <= start:
+                    held.clear()
+                    continue
+                missing = expected is not None and unit.base_offset > expected
+                if held and (began or missing):
+                    for one in held:
+                        yield from self._told(str(one), one.path, one.offset, one.length // BATCH_UNIT_SIZE)
+                elif missing:
+                    which = f"the queue offsets {expected} to {unit.base_offset - 1}"
+                    yield from self._told(f"no unit before {path} at {offset} has {which}", path, offset)
+                held.clear()
+                began = True
+                try:
+                    yield from self._messages(unit)
+                    expected = unit.end_offset
+                except FormatError as error:
+                    yield from self._told(f"the unit at {offset} of {path}: {error.message}", path, offset)
+                    expected = None
+                except NotInstalled:
+                    raise
+                except StorageError as error:
+                    raise self._unreadable(unit, error) from error
+
+    def _told(self, why: str, path: str, offset: int, units: int = 1) -> Iterator[FormatError]:
+        """An error of the first few; of the others only how many they are."""
+        self._errors += 1
+        if self._errors <= MOST_TOLD:
+            yield FormatError(why, path=path, offset=offset)
+        else:
+            self.gone += units
+
+    def _messages(self, unit: BatchUnit) -> list[StoredMessage]:
+        """The messages of a unit's record. Raises FormatError: it is not what the unit says. StorageError."""
+        raw = self._store.record_at(unit.physical_offset)
+        if raw is None:
+            raise FormatError(f"its physical offset {unit.physical_offset} is outside of the log")
+        record = decode(raw)
+        place = batch_place(record)
+        there = (record.topic, record.queue_id, record.queue_offset, place.base, place.size, record.total_size)
+        base = unit.base_offset
+        if there != (self._request.topic, self._request.queue_id, base, base, unit.batch_size, unit.size):
+            raise FormatError(
+                f"it names {counted(unit.size, 'byte')} at {unit.physical_offset} with "
+                f"{counted(unit.batch_size, 'message')} from {base} on; the record there has "
+                f"{counted(record.total_size, 'byte')}, and {counted(place.size, 'message')} of "
+                f"{record.topic}/{record.queue_id} from {place.base} on"
+            )
+        return inner_messages(record)
+
+    def _unreadable(self, unit: BatchUnit, error: StorageError) -> StorageError:
+        config = self._store.files.config
+        step = read(config)
+        if unit.end_offset < self._high:
+            following = command_line(config, *self._request.words(unit.end_offset))
+            step = NextStep(following, f"shows the messages after those from {unit.base_offset} on")
+        return StorageError(error.message, path=error.path, offset=error.offset, next_step=step)
+
+    def _tell_end(self, at: int, passed: int) -> None:
+        """Why nothing was shown, or where it continues."""
+        request, config, rows = self._request, self._store.files.config, self._rows
+        assert rows is not None
+        if not passed and request.time is not None and self._start >= self._high > self._low:
+            last = command_line(config, *replace(request, options=()).words(self._high - 1))
+            self.after.append(
+                f"no message of {self.queue} was stored at {moment(request.time)} or later: its newest was at "
+                f"{moment(rows.max_timestamp)}. Next: {last} (shows that one)"
+            )
+        elif not passed:
+            topic, queue_id = request.topic, request.queue_id
+            self.after.append(f"no such messages: {topic}/{queue_id} holds offsets {self._low} to {self._high}")
+        elif at < self._high and passed == request.count:
+            self.after.append(f"more: {command_line(config, *request.words(at))}")
+
+
+def open_reading(store: ReadStore, request: QueueRequest) -> QueueReading | BatchQueueReading:
+    """The messages of a queue, of whichever kind it is. Raises as `QueueReading`."""
+    if store.files.newer.is_batch(request.topic):
+        return BatchQueueReading(store, request)
+    return QueueReading(store, request)
 
 
 def _decoded(record: memoryview) -> StoredMessage | FormatError:

@@ -24,6 +24,7 @@ from engine.format.names import segment_name
 from engine.format.quantities import counted, moment
 from engine.inspect import next_step
 from engine.inspect.store.archive_note import archive_note
+from engine.inspect.store.batch_queue import BatchQueueRows, batch_queue
 from engine.inspect.store.known_names import KnownNames
 from engine.inspect.store.newer import refuse_queue
 from engine.inspect.store.survey import survey
@@ -119,12 +120,30 @@ class ReadStore(MessageReader):
                 size = self.config.mapped_file_size_consume_queue
                 queue = ClosedQueue(self._disk, base, wanted, size, self.log.min_offset, self._ext(wanted))
                 self._queues[wanted] = queue
-                self._look_at_log_again(queue)
+                self._look_at_log_again(queue.max_physical_offset)
             return queue
 
-    def _look_at_log_again(self, queue: ClosedQueue) -> None:
-        """A queue is opened: it may name messages that were written since the log was looked at."""
-        if queue.max_physical_offset > self.log.upper_bound:
+    def batch_rows(self, topic: str, queue_id: int) -> BatchQueueRows | None:
+        """The units of a batch queue of RocketMQ 5 as they lie in the store, None when there is none.
+
+        Raises:
+            StoreClosed, StorageError.
+        """
+        self._readable_log()
+        named = batch_queue(self._disk, self.files, TopicQueue(topic, queue_id))
+        if named is None:
+            return None
+        rows = BatchQueueRows(self._disk, named, self.log.min_offset)
+        with self._lock:
+            self._look_at_log_again(rows.max_physical_offset)
+        return rows
+
+    def _look_at_log_again(self, newest: int) -> None:
+        """A queue is opened: it may name messages that were written since the log was looked at.
+
+        `newest`: physical offset of the last.
+        """
+        if newest > self.log.upper_bound:
             if self._has_next_segment():
                 self.files = replace(self.files, log=survey(self._disk, self.config).log)
             self.log.look_at(self.files.log)

@@ -62,6 +62,10 @@ class TagFilter:
         del ext
         return self._all or tags_code is None or tags_code in self._codes
 
+    def takes(self, tags: str | None) -> bool:
+        """Whether a message's own tags are one of them."""
+        return self._all or tags in self._tags
+
     def matches_log(self, record: memoryview) -> bool:
         """Whether the tags are one of them."""
         return not self._exact or decode(record).properties.get(properties.TAGS) in self._tags

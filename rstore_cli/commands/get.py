@@ -12,7 +12,7 @@ from rstore_cli.render import say_not_read
 from rstore_cli.repository import Archive, ArchiveName, ArchiveOptions, KeyCommand, KeyFile
 
 if TYPE_CHECKING:
-    from engine.read_queue import QueueReading
+    from engine.read_queue import BatchQueueReading, QueueReading
     from rstore_cli.message_rows import Shower
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -73,7 +73,7 @@ def get(
     from engine.files.disk import Disk
     from engine.format.properties import UNIQ_KEY
     from engine.inspect.store.not_read import not_read
-    from engine.read_queue import QueueReading, QueueRequest
+    from engine.read_queue import QueueRequest, open_reading
     from rstore_cli.message_rows import A_BODY, ONE_BODY, Shower
 
     with archived.open_store(config) as store:
@@ -97,13 +97,13 @@ def get(
             options += [name for name, is_on in (("--decompress", decompress), ("--json", output.json)) if is_on]
             options += archived.words
             request = QueueRequest(topic, queue, count, offset, tags, time, tuple(options))
-            _show_queue(QueueReading(store, request), show)
+            _show_queue(open_reading(store, request), show)
         show.tell_archived(archive or "")
     if show.bad or (time is not None and not show.shown):
         raise typer.Exit(FOUND)
 
 
-def _show_queue(reading: QueueReading, show: Shower) -> None:
+def _show_queue(reading: QueueReading | BatchQueueReading, show: Shower) -> None:
     for text in reading.before:
         show.output.note(text)
     for message in reading:

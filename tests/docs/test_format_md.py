@@ -12,6 +12,7 @@ import pytest
 from engine import format as layouts
 from engine.format import (
     batch,
+    batch_unit,
     checkpoint,
     epoch_file,
     hashing,
@@ -55,6 +56,7 @@ LAYOUTS: list[tuple[str, struct.Struct, list[str] | None]] = [
     ("Blank", record.SIZE_AND_MAGIC, None),
     ("Batch", batch._HEAD, None),
     ("Queue unit", queue_unit.UNIT, fields_of(queue_unit.QueueUnit)),
+    ("Unit of a batch queue", batch_unit.BATCH_UNIT, fields_of(batch_unit.BatchUnit)),
     ("Extension unit", queue_ext._HEAD, None),
     ("Index header", index_file._HEADER, fields_of(index_file.IndexHeader)),
     ("Index entry", index_file._ENTRY, fields_of(index_file.IndexEntry)),
@@ -186,6 +188,14 @@ class TestTheExample:
         assert self.unit_at == record.queue_offset * queue_unit.UNIT_SIZE
         assert (found.physical_offset, found.size) == (record.physical_offset, record.total_size)
         assert found.tags_code == hashing.tags_code(record.properties["TAGS"])
+
+    def test_the_batch_unit_has_the_values_stated(self, tmp_path: Path) -> None:
+        at, data = hexdump(code_blocks(section(FORMAT, "A batch queue unit"))[0])
+        found = batch_unit.decode(data)
+        assert stated_in("A batch queue unit")[0] == dataclasses.asdict(found)
+        assert f"messages {found.base_offset} to {found.end_offset - 1}" in section(FORMAT, "A batch queue unit")
+        queue = newer.unpack("batch", tmp_path) / "batchconsumequeue" / "B" / "0" / "00000000000000000000"
+        assert queue.read_bytes()[at : at + len(data)] == data
 
     def test_the_header_has_the_values_stated(self) -> None:
         at, data = self.header

@@ -10,7 +10,7 @@ from engine.console.web.sessions import ConsoleRight
 from engine.errors import FormatError, InvalidArgument
 from engine.format.message import decode
 from engine.log.message_reader import END_OF_TIME
-from engine.read_queue import QueueReading, QueueRequest
+from engine.read_queue import BatchQueueReading, QueueReading, QueueRequest, open_reading
 from engine.read_store import ReadStore
 from engine.store_lives import lives_in
 
@@ -49,7 +49,7 @@ async def _search(asked: Asked) -> dict[str, Any]:
                 messages = map(decode, store.query(topic, key, MOST, 0, END_OF_TIME).messages)
             else:
                 request = QueueRequest(topic, queue, MOST, None if offset < 0 else offset, None, time)
-                reading = QueueReading(store, request)
+                reading = open_reading(store, request)
                 messages = _sound(reading, notes)
             rows, more = bounded_rows(messages, redact=redact)
         if reading is not None:
@@ -61,7 +61,7 @@ async def _search(asked: Asked) -> dict[str, Any]:
     return await asked.look(("messages", topic, key, one_id, queue, offset, time, place, redact), look, fresh_s=2.0)
 
 
-def _sound(reading: QueueReading, notes: list[str]) -> Iterator[StoredMessage]:
+def _sound(reading: QueueReading | BatchQueueReading, notes: list[str]) -> Iterator[StoredMessage]:
     """The messages of a reading; `notes` tells of those that are none."""
     for one in reading:
         if isinstance(one, FormatError):

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import CannotRepair, FormatError, InvalidArgument, RStoreError, WrongFileSize
 from engine.files.lock import holder_of
 from engine.format import checkpoint, message, names
+from engine.format.batch_unit import BatchUnit
 from engine.format.message import StoredMessage
 from engine.inspect.check.verify import boundary, judge_tail, live_end, settled_events
 from engine.inspect.dump.timer_wheel import read_timer_check
+from engine.inspect.store.batch_queue import BatchQueueRows, batch_queue
 from engine.inspect.store.config_files import BACKUP, ConfigDump, directory_of, present_in, read_config
 from engine.inspect.store.newer import refuse_queue
 from engine.inspect.store.queue_rows import QueueRows, is_real
@@ -160,12 +162,17 @@ def dump_queue(
     end: int | None = None,
 ) -> Iterator[dict[str, int]]:
     """The units of a queue: queue offsets [start, end), from its first message on unless `start` says otherwise.
+    Those of a batch queue have a `batchSize`, too, and are all as they lie.
     `store`: its survey, or the settings that name it.
 
     Raises:
         InvalidArgument: there is no such queue. NotAStore, CannotRepair, StorageError.
     """
     files = surveyed(disk, store)
+    if files.newer.is_batch(topic):
+        units = batch_rows_of(disk, files, topic, queue_id)
+        yield from () if units is None else _batch_rows(units, start, end)
+        return
     refuse_queue(files.config, files.root, files.newer, topic)
     files_of_it = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
     if files_of_it is None:
@@ -179,6 +186,41 @@ def dump_queue(
     for first, chunk in rows.chunks(low, max(low, high)):
         for i, (physical, size, tags_code) in enumerate(chunk.tolist()):
             yield {"queueOffset": first + i, "physicalOffset": physical, "size": size, "tagsCode": tags_code}
+
+
+def batch_rows_of(disk: Disk, files: StoreFiles, topic: str, queue_id: int) -> BatchQueueRows | None:
+    """The units of a batch queue; None: it is there, and nothing was ever put into it.
+
+    Raises:
+        InvalidArgument: there is no such queue. StorageError.
+    """
+    named = batch_queue(disk, files, TopicQueue(topic, queue_id))
+    if named is not None:
+        return BatchQueueRows(disk, named, 0)
+    from engine.inspect.store.known_names import KnownNames
+
+    KnownNames.of(disk, files).demand_queue(topic, queue_id)
+    return None
+
+
+def _batch_rows(rows: BatchQueueRows, start: int | None, end: int | None) -> Iterator[dict[str, int]]:
+    """The units of a batch queue as they lie, from the one that has the queue offset `start` on."""
+    began = start is None
+    for chunk in rows.chunks(0 if start is None else rows.at_offset(start)):
+        for unit in (BatchUnit(*one) for one in chunk.units.tolist()):
+            began |= start is not None and unit.is_valid and unit.end_offset > start
+            if end is not None and unit.is_valid and unit.base_offset >= end:
+                return
+            if began:
+                yield {
+                    "queueOffset": unit.base_offset,
+                    "batchSize": unit.batch_size,
+                    "physicalOffset": unit.physical_offset,
+                    "size": unit.size,
+                    "tagsCode": unit.tags_code,
+                    "storeTimestamp": unit.store_timestamp,
+                    "compactedOffset": unit.compacted_offset,
+                }
 
 
 def _first_real(rows: QueueRows) -> int:

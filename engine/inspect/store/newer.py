@@ -116,8 +116,12 @@ class Newer:
         """Whether topics, groups and offsets are in RocksDB."""
         return self.has(ROCKSDB_CONFIG)
 
+    def is_batch(self, topic: str) -> bool:
+        """Whether this topic has batch consume queues in files, which engine.inspect.store.batch_queue reads."""
+        return topic in self.batch_topics and not self.no_queue_files
+
     def hides(self, topic: str) -> bool:
-        """Whether this topic has consume queues that are not read here."""
+        """Whether this topic has consume queues that are not read as those of 4.9."""
         return self.no_queue_files or topic in self.batch_topics
 
     def __str__(self) -> str:
@@ -251,11 +255,11 @@ def refuse_verdict(config: StoreConfig, root: str, newer: Newer) -> None:
 def refuse_queue(config: StoreConfig, root: str, newer: Newer, topic: str) -> None:
     """Raises NewerStore when this topic's consume queues are of a kind that is not read."""
     if newer.hides(topic):
-        what = f"topic {topic} has {BATCH_QUEUES}"
+        what = f"topic {topic} has {BATCH_QUEUES}, which rstore reads with get and dump alone"
         if newer.no_queue_files:
-            what = f"the store has its {ROCKSDB_QUEUES} ({newer.where(ROCKSDB_QUEUES)})"
+            what = f"the store has its {ROCKSDB_QUEUES} ({newer.where(ROCKSDB_QUEUES)}), which rstore does not read"
         raise NewerStore(
-            f"{what}, which rstore does not read",
+            what,
             path=root,
             next_step=NextStep(
                 command_line(config, "dump", "commitlog", "--topic", topic),

@@ -97,7 +97,7 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     odd = list(in_places(disk, config, root, entries))
     log_dirs = [path for path in config.log_directories if disk.is_dir(path)]
     queue_root = os.path.join(root, names.CONSUMEQUEUE)
-    queue_dirs, odd_queues = _queue_directories(disk, queue_root)
+    queue_dirs, odd_queues = queue_directories(disk, queue_root)
     only_topics = not odd_queues
     if not only_topics and is_rocksdb(disk, queue_root):
         odd_queues = []
@@ -178,7 +178,8 @@ def _scan(disk: Disk, directory: str) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if not is_lost_found(entry))
 
 
-def _queue_directories(disk: Disk, root: str) -> tuple[list[tuple[TopicQueue, str]], list[OddFile]]:
+def queue_directories(disk: Disk, root: str) -> tuple[list[tuple[TopicQueue, str]], list[OddFile]]:
+    """The directories of queues below `root`, by topic and id, and what else is among them."""
     directories: list[tuple[TopicQueue, str]] = []
     odd: list[OddFile] = []
     for topic in sorted(_scan(disk, root), key=lambda e: e.name):
@@ -237,7 +238,7 @@ def _odd_ext_files(disk: Disk, root: str, size: int) -> list[OddFile]:
 
     One of another length stays: it is more likely that the setting is wrong.
     """
-    directories, odd = _queue_directories(disk, os.path.join(root, names.CONSUMEQUEUE_EXT))
+    directories, odd = queue_directories(disk, os.path.join(root, names.CONSUMEQUEUE_EXT))
     strays = (Oddness.EMPTY, Oddness.STRANGE_NAME, Oddness.NOT_A_FILE, Oddness.ABSENT)
     return [one for one in odd if one.code != PASSED_OVER] + [
         listed(entry, movable=True)
