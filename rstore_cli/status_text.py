@@ -140,7 +140,7 @@ def _index_line(status: StoreStatus) -> str:
 
 def _queues_line(status: StoreStatus) -> str:
     log = status.log
-    unread = ", ".join(part.where for part in status.files.newer.not_looked_at if "queues" in part.what)
+    unread = ", ".join(status.files.newer.not_counted)
     if not status.files.queues:
         return f"none read ({unread} is not read)" if unread else "none"
     about = "~" if status.estimated else ""

@@ -166,6 +166,11 @@ CODES: dict[str, Code] = {
     "unit-tags": Code(
         _ERROR, "the tags code of a unit does not match its record: tag filters skip the message", fix=Fix.REBUILD
     ),
+    "unit-time": Code(
+        _ERROR,
+        "the store time of a batch queue unit does not match its record: a search by time finds the wrong message",
+        fix=Fix.REBUILD,
+    ),
     "unit-witness": Code(
         _WARNING,
         "the tags code of a unit does not match its record, and the record is suspect",

@@ -9,11 +9,13 @@ import json
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.format.batch_unit import BATCH_UNIT_SIZE, BatchUnit, decode
+from engine.format.record import POSITION_QUEUE_OFFSET
 from tests.rstore_cli.conftest import Cli
 from tests.support import newer, stores
 
@@ -220,6 +222,7 @@ def test_a_damaged_queue_shows_no_wrong_message(seed: int, store: Path, cli: Cli
         assert got.code == 1
     ran = [got, cli("--store", store, "dump", "consumequeue", "B", "0")]
     ran += [cli("--store", store, "get", "B", "0", "--at", "2026-01-01"), cli("--store", store, "status")]
+    ran += [cli("--store", store, "check")]
     for one in ran:
         assert one.code in (0, 1), one
         assert "Traceback" not in one.err
@@ -265,6 +268,107 @@ def test_what_is_no_file_of_units_is_named(what: str, store: Path, cli: Cli) -> 
     shown = cli("--store", store, "dump", "consumequeue", "B", "0")
     assert (shown.code, f"{odd} at 0: not a file of units" in shown.err) == (1, True)
     assert len(cli("--store", store, "--json", "get", "B", "0", "-n", "100").lines) == 20
+
+
+@pytest.mark.leaves("not-closed")
+@pytest.mark.parametrize("name", ["batch", "killed"])
+def test_check_compares_units_and_records(name: str, real: Callable[[str], Path], cli: Cli) -> None:
+    before = stores.snapshot(real(name))
+    checked = cli("--store", real(name), "--json", "check").json
+    assert {one["code"] for one in checked["findings"]} <= {"newer-store", "not-closed", "disk-space", "topic-unused"}
+    assert (checked["counts"]["queues"], checked["counts"]["units"]) == (4, 20 + 2 * UNITS)
+    assert "in the part that was checked" not in cli("--store", real(name), "check").out
+    assert stores.snapshot(real(name)) == before
+
+
+WRONG = [
+    ({"physical_offset": 5793}, {"unit-foreign", "unit-missing"}),
+    ({"physical_offset": 5341}, {"unit-orphaned", "unit-missing"}),
+    ({"physical_offset": 1 << 40}, {"unit-orphaned", "unit-missing"}),
+    ({"physical_offset": -1}, {"unit-invalid", "unit-missing"}),
+    ({"size": 7}, {"unit-orphaned"}),
+    ({"tags_code": 7}, {"unit-tags"}),
+    ({"store_timestamp": 7}, {"unit-time"}),
+    ({"base_offset": 9}, {"unit-foreign"}),
+    ({"batch_size": 5}, {"unit-foreign"}),
+    ({"batch_size": 0}, {"unit-invalid", "unit-missing"}),
+]
+
+
+@pytest.mark.leaves
+@pytest.mark.parametrize(("wrong", "codes"), WRONG)
+@pytest.mark.parametrize("number", [0, 2])
+def test_check_finds_a_unit_that_is_not_its_records(
+    number: int, wrong: dict[str, int], codes: set[str], store: Path, cli: Cli
+) -> None:
+    unit = units_of(store)[number]
+    values = {name: getattr(unit, name) for name in BatchUnit.__dataclass_fields__} | wrong
+    with queue_file(store).open("r+b") as file:
+        file.seek(number * BATCH_UNIT_SIZE)
+        file.write(BatchUnit(**values).encode())
+    if values == {name: getattr(unit, name) for name in values}:
+        return
+    before = stores.snapshot(store)
+    checked = cli("--store", store, "--json", "check").json
+    by_code = {one["code"]: one for one in checked["findings"] if one["severity"] != "info"}
+    assert by_code.keys() == codes
+    assert {checked["counts"]["byCode"][code] for code in codes} == {1}
+    for code in codes - {"unit-missing"}:
+        assert by_code[code]["where"] == f"batchconsumequeue/B/0/{FIRST} at {number * BATCH_UNIT_SIZE}"
+    assert checked["next"] is None or checked["next"]["command"] is None
+    assert stores.snapshot(store) == before
+
+
+@pytest.mark.leaves
+def test_check_finds_records_without_a_unit(store: Path, cli: Cli) -> None:
+    data = queue_file(store).read_bytes()
+    queue_file(store).write_bytes(data[: 3 * BATCH_UNIT_SIZE].ljust(len(data), b"\0"))
+    checked = cli("--store", store, "--json", "check").json
+    assert checked["counts"]["byCode"]["unit-missing"] == 2
+    shutil.rmtree(queue_file(store, 1).parent)
+    checked = cli("--store", store, "--json", "check").json
+    assert checked["counts"]["byCode"]["unit-missing"] == 2 + UNITS
+
+
+@pytest.mark.leaves
+def test_records_before_the_first_right_unit(store: Path, cli: Cli) -> None:
+    """Units that say other offsets begin no new life of the queue: nothing is called deleted."""
+    units = units_of(store)
+    again = [replace(unit, base_offset=unit.base_offset - units[3].base_offset) for unit in units[3:]]
+    queue_file(store).write_bytes(b"".join(unit.encode() for unit in again))
+    codes = cli("--store", store, "--json", "check").json["counts"]["byCode"]
+    assert codes["unit-foreign"] == 2  # their records still say the old offsets
+    queue_file(store).write_bytes(b"".join(unit.encode() for unit in units[3:]))
+    codes = cli("--store", store, "--json", "check").json["counts"]["byCode"]
+    assert (codes["unit-missing"], "unit-deleted" in codes) == (3, False)
+
+
+@pytest.mark.leaves
+def test_records_of_a_topic_that_was_deleted_and_made_again(store: Path, cli: Cli) -> None:
+    """The last two records of queue 0 are made its first two, and the queue has their units alone."""
+    segment = store / "commitlog" / FIRST
+    data = bytearray(segment.read_bytes())
+    again = []
+    for unit in units_of(store)[3:]:
+        base = unit.base_offset - 12
+        at = data.index(f"INNER_BASE\x01{unit.base_offset}".encode(), unit.physical_offset)
+        data[at : at + 13] = f"INNER_BASE\x01{base:02}".encode()
+        own = unit.physical_offset + POSITION_QUEUE_OFFSET
+        data[own : own + 8] = base.to_bytes(8, "big")
+        again.append(replace(unit, base_offset=base))
+    segment.write_bytes(data)
+    queue_file(store).write_bytes(b"".join(unit.encode() for unit in again).ljust(4600, b"\0"))
+    checked = cli("--store", store, "--json", "check").json
+    assert (checked["counts"]["byCode"]["unit-deleted"], checked["ok"]) == (3, True)
+
+
+@pytest.mark.leaves
+def test_check_names_missing_and_cut_files(store: Path, cli: Cli) -> None:
+    _, second, third = split(store)
+    third.write_bytes(third.read_bytes()[:BATCH_UNIT_SIZE] + b"x")
+    second.unlink()
+    checked = cli("--store", store, "--json", "check").json
+    assert {"queue-gap": 1, "file-size": 1, "unit-missing": 2}.items() <= checked["counts"]["byCode"].items()
 
 
 def test_json_is_the_same_with_every_number(real: Callable[[str], Path], cli: Cli) -> None:

@@ -27,6 +27,7 @@ from engine.format.delay import DelayLevels
 from engine.format.quantities import counted
 from engine.inspect import next_step
 from engine.inspect.check import config as check_config
+from engine.inspect.check.batch_queues import BatchQueueJudge
 from engine.inspect.check.files import as_planned, file_findings, path_findings, space_findings, unnamed_finding
 from engine.inspect.check.index import IndexPart, check_index_file, check_order
 from engine.inspect.check.log import LogPart
@@ -173,6 +174,7 @@ class _Run:
         self._files = files = as_planned(named, self._layout)
         self._known = known_places(disk, files.root)
         self._findings = Findings()
+        self._stale_from: int | None = None
         self._seen = _Seen(log_files=len(files.log), queues=len(files.queues), index_files=len(files.index))
 
     def result(self, began: float) -> CheckResult:
@@ -327,6 +329,7 @@ class _Run:
         parts = reading.parts(None)
         stale = reading.stale(parts)
         if stale is not None:
+            self._stale_from = stale.offset
             segment = next(s for s in files.log if s.offset <= stale.offset < s.end)
             where = place(segment.path, stale.offset)
             detail = f"{counted(stale.records, 'record')} from {stale.offset} to {stale.end}"
@@ -413,6 +416,13 @@ class _Run:
                 self._seen.units = judge.units
                 if not judge.in_time:
                     self._seen.skipped.append("units without a matching record")
+            if files.log and files.newer.batch_topics:
+                batches = BatchQueueJudge(self._disk, files, self._findings, view, topics)
+                batches.judge(scanner, self._stale_from)
+                self._seen.queues += batches.queues
+                self._seen.units += batches.units
+                if not batches.in_time:
+                    self._seen.skipped.append("batch consume queues")
 
     def _against_queues(self, config: check_config.ConfigFiles) -> None:
         files, findings = self._files, self._findings

@@ -80,12 +80,13 @@ class BatchChunk:
 
 @dataclass(frozen=True, slots=True)
 class BadUnits:
-    """Bytes of a queue that are no units: where (file, position and length in bytes), and why."""
+    """Bytes of a queue that are no units: where (file, position and length in bytes), why, and the code of check."""
 
     path: str
     offset: int
     length: int
     why: str
+    code: str = "unit-invalid"
 
     def __str__(self) -> str:
         return f"{self.path} at {self.offset}: {self.why} ({self.length} bytes)"
@@ -177,16 +178,16 @@ class BatchQueueRows:
     def bad(self) -> Iterator[BadUnits]:
         """What is damaged: bytes that are no units, before the last unit; files that are missing, cut or none."""
         for odd in self._odd:
-            yield BadUnits(odd.path, 0, odd.size, odd.why)
+            yield BadUnits(odd.path, 0, odd.size, odd.why, odd.code)
         for number, file in enumerate(self.files):
             if number and file.first != self.files[number - 1].end:
                 before = self.files[number - 1]
                 missing = (file.first - before.end) * BATCH_UNIT_SIZE
                 why = "units are missing after it" if missing > 0 else "the next file begins before its end"
-                yield BadUnits(before.path, before.size, abs(missing), why)
+                yield BadUnits(before.path, before.size, abs(missing), why, "queue-gap")
             if file.size % BATCH_UNIT_SIZE:
                 whole = file.size - file.size % BATCH_UNIT_SIZE
-                yield BadUnits(file.path, whole, file.size % BATCH_UNIT_SIZE, _INSIDE)
+                yield BadUnits(file.path, whole, file.size % BATCH_UNIT_SIZE, _INSIDE, SIZE)
         for chunk in self.chunks():
             yield from bad_runs(chunk)
 

@@ -99,7 +99,13 @@ class Newer:
     @property
     def not_looked_at(self) -> tuple[NewerPart, ...]:
         """Parts that hold what is not read here."""
-        return tuple(part for part in self.parts if part.what not in (FILES, PROPERTY_CRC, CONTROLLER))
+        read = (FILES, PROPERTY_CRC, CONTROLLER, BATCH_QUEUES)
+        return tuple(part for part in self.parts if part.what not in read)
+
+    @property
+    def not_counted(self) -> tuple[str, ...]:
+        """Where queues are whose messages `status` does not count."""
+        return tuple(part.where for part in self.parts if part.what in (ROCKSDB_QUEUES, BATCH_QUEUES))
 
     @property
     def some_queues(self) -> bool:

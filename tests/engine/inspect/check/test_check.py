@@ -333,6 +333,7 @@ BY_OTHER_TESTS = {
     *("path-missing", "path-unnamed"),  # test_hostile.py
     "unit-surplus",  # test_salvage_gone.py
     "log-stale",  # test_stale_tail.py
+    "unit-time",  # test_batch_queues.py
 }
 
 
