@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import CannotRepair, InvalidArgument, Refused
 from engine.format import fastjson, names
 from engine.inspect.check.config import offsets_file
+from engine.inspect.store.batch_queue import BatchQueueRows, batch_queue
 from engine.inspect.store.config_files import read_config
 from engine.inspect.store.config_shapes import CONSUMERS
 from engine.inspect.store.consumers import read_consumers
@@ -160,7 +161,7 @@ def list_offsets(
     for queue in sorted(consumers.offsets):
         offsets = {g: offset for g, offset in consumers.offsets[queue].items() if group in (None, g)}
         if offsets and topic in (None, queue.topic):
-            low, high = (None, None) if files.newer.hides(queue.topic) else queue_range(disk, files, queue)
+            low, high = _listed_range(disk, files, queue)
             offsets_of_groups += [GroupOffset(g, queue, offset, low, high) for g, offset in offsets.items()]
     if files.newer.no_config_files and offsets_of_groups:
         where = files.newer.where(ROCKSDB_CONFIG)
@@ -174,6 +175,17 @@ def list_offsets(
         if topic is not None:
             known.demand_topic(topic)
     return sorted(offsets_of_groups, key=lambda one: (one.group, one.queue)), consumers.problems
+
+
+def _listed_range(disk: Disk, files: StoreFiles, queue: TopicQueue) -> tuple[int | None, int | None]:
+    """As `queue_range`, of a batch queue of RocketMQ 5, too; None twice for a queue that is not read."""
+    if files.newer.is_batch(queue.topic):
+        named = batch_queue(disk, files, queue)
+        if named is None:
+            return None, None
+        rows = BatchQueueRows(disk, named, files.log[0].offset if files.log else 0)
+        return rows.min_offset, rows.max_offset
+    return (None, None) if files.newer.hides(queue.topic) else queue_range(disk, files, queue)
 
 
 def plan_offset(
