@@ -400,7 +400,8 @@ def test_messages_that_the_timer_had_not_taken_yet(store: Path, cli: Cli) -> Non
     assert [line.split()[3] for line in text[1:]] == ["-"] * 5
 
 
-def test_messages_that_roll_and_that_delete(unpacked: Store, tmp_path: Path, cli: Cli) -> None:
+@pytest.mark.parametrize("with_topic", [True, False])
+def test_messages_that_roll_and_that_delete(with_topic: bool, unpacked: Store, tmp_path: Path, cli: Cli) -> None:
     """A fourth and fifth unit of a due time: one deletes the first message, one comes again later."""
     root = tmp_path / "part"
     for part in ("commitlog", "timerlog", "config"):
@@ -411,7 +412,7 @@ def test_messages_that_roll_and_that_delete(unpacked: Store, tmp_path: Path, cli
     (first, *_) = cli("--store", root, "--json", "dump", "timerlog", "--due").lines
     previous, at = 468, 520
     for magic, named in (
-        (5, {"TIMER_DEL_UNIQKEY": f"Late+{first['uniqKey']}", "TIMER_OUT_MS": str(DUE), "UNIQ_KEY": "d"}),
+        (5, {"TIMER_DEL_UNIQKEY": "Late+" * with_topic + first["uniqKey"], "TIMER_OUT_MS": str(DUE), "UNIQ_KEY": "d"}),
         (3, {"TIMER_OUT_MS": str(DUE + 500_000_000), "UNIQ_KEY": "r"}),
     ):
         old = message.decode(log.read_bytes(), 8700)
@@ -427,6 +428,11 @@ def test_messages_that_roll_and_that_delete(unpacked: Store, tmp_path: Path, cli
     ran = cli("--store", root, "--json", "dump", "timerlog", "--due")
     assert (ran.code, [row["kind"] for row in ran.lines]) == (0, ["deleted", *["message"] * 4, "deletes", "rolled"])
     assert ran.lines[-1]["deliverTime"] == DUE + 500_000_000
+    conf = tmp_path / "broker.conf"
+    for said in (True, False):  # 5.5.0 goes by its setting
+        conf.write_text(f"appendTopicForTimerDeleteKey={str(said).lower()}\n")
+        rows = cli("--store", root, "-c", conf, "--json", "dump", "timerlog", "--due").lines
+        assert rows[0]["kind"] == ("deleted" if said is with_topic else "message")
     shutil.rmtree(root)
 
 

@@ -10,6 +10,10 @@ A message is believed when a sound record lies where the unit says, of the lengt
 is of rmq_sys_wheel_timer, its properties have the topic and queue that it goes to. Messages that the timer has not yet
 taken out of the queue of that topic have no unit; they come last.
 
+A message that deletes another names its UNIQ_KEY, or TOPIC+UNIQ_KEY: the releases differ (5.3.2 and 5.3.3 take the
+second alone, those before them the first, 5.5.0 goes by its setting appendTopicForTimerDeleteKey), and no file says
+which one will read it. Where that setting is not given, either counts: who sent it wrote it for the broker there.
+
 Source: TimerMessageStore#dequeue, #recoverAndRevise, #convertMessage, TimerDequeueGetMessageService.
 """
 
@@ -101,7 +105,9 @@ def dump_due(disk: Disk, files: StoreFiles, timer: TimerFiles, check: TimerCheck
         if isinstance(item, TimerBatch):
             chains.add(item)
     with ClosedLog(disk, timer.files) as units, ClosedLog(disk, files.log) as log:
-        records = _Records(log, max(files.config.max_message_size, LARGEST) + ENCODE_OVERHEAD)
+        given = files.config.other.get("appendTopicForTimerDeleteKey")
+        with_topic = None if given is None else given.strip().lower() == "true"
+        records = _Records(log, max(files.config.max_message_size, LARGEST) + ENCODE_OVERHEAD, with_topic)
         for slot in chains.slots():
             yield from _of_slot(slot, chains, timer, units, records)
         yield from _without_unit(disk, files, records, chains.taken, check)
@@ -155,11 +161,12 @@ class _Chains:
 
 
 class _Records:
-    """The records that units name."""
+    """The records that units name. `with_topic`: whether messages are deleted by topic and key; None: by either."""
 
-    def __init__(self, log: ClosedLog, largest: int) -> None:
+    def __init__(self, log: ClosedLog, largest: int, with_topic: bool | None) -> None:
         self._log = log
         self._largest = largest
+        self.with_topic = with_topic
 
     def read(self, physical_offset: int, size: int) -> StoredMessage | str:
         """The timer message there, or why there is none. Raises StorageError."""
@@ -264,7 +271,7 @@ def _judged(offset: int, unit: TimerUnit, records: _Records, keys: set[bytes]) -
         return DueRow(DAMAGE, *place, reason=f"its message is due at {deliver_time}, not at {unit.due_time}")
     if unit.deletes:
         return DueRow(DELETES, *place, stored)
-    return DueRow(DELETED if _key(named) in keys else MESSAGE, *place, stored)
+    return DueRow(MESSAGE if keys.isdisjoint(_keys(named, records.with_topic)) else DELETED, *place, stored)
 
 
 def _deleted_keys(slot: _Slot, chains: _Chains, timer: TimerFiles, units: ClosedLog, records: _Records) -> set[bytes]:
@@ -279,9 +286,13 @@ def _deleted_keys(slot: _Slot, chains: _Chains, timer: TimerFiles, units: Closed
     return keys
 
 
-def _key(named: dict[str, str]) -> bytes:
-    """Source: TimerMessageStore#buildDeleteKey."""
-    return _digest(f"{named[properties.REAL_TOPIC]}+{named.get(properties.UNIQ_KEY)}")
+def _keys(named: dict[str, str], with_topic: bool | None) -> set[bytes]:
+    """What a message is deleted by. Source: TimerMessageStore#buildDeleteKey, of 5.5.0 and of 5.3.3."""
+    key = named.get(properties.UNIQ_KEY)
+    if key is None:
+        return set()
+    plain, whole = _digest(key), _digest(f"{named[properties.REAL_TOPIC]}+{key}")
+    return {plain, whole} if with_topic is None else {whole if with_topic else plain}
 
 
 def _digest(key: str) -> bytes:
