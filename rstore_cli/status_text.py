@@ -147,7 +147,7 @@ def _queues_line(status: StoreStatus) -> str:
     line = f"{count(len(status.files.queues), 'queue')} of {count(len(status.topics), 'topic')}, "
     line += about + count(status.messages, "message", zero=True)
     if unread:
-        return f"{line}; {unread} is not read"
+        return f"{line}; {unread} is not {'read' if status.files.newer.no_queue_files else 'counted'}"
     if log.not_dispatched:
         waiting = f"{count(log.not_dispatched, 'record')} ({size(log.not_dispatched_bytes)})"
         return f"{line}; {waiting} of the log not dispatched yet"
@@ -296,7 +296,8 @@ def _hours(output: Output, status: StoreStatus, hours: int) -> None:
     if newer.some_queues:
         what = ROCKSDB_QUEUES if newer.no_queue_files else BATCH_QUEUES
         counts = command_line(status.files.config, "verify-crc")
-        output.text(f"messages are counted by queues, and {what} are not read: {counts} counts the log's records")
+        how = "read" if newer.no_queue_files else "among them"
+        output.text(f"messages are counted by queues, and {what} are not {how}: {counts} counts the log's records")
 
 
 def _unread(output: Output, status: StoreStatus) -> None:

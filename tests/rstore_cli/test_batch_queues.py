@@ -270,6 +270,12 @@ def test_what_is_no_file_of_units_is_named(what: str, store: Path, cli: Cli) -> 
     assert len(cli("--store", store, "--json", "get", "B", "0", "-n", "100").lines) == 20
 
 
+def test_status_says_that_their_messages_are_not_counted(real: Callable[[str], Path], cli: Cli) -> None:
+    shown = cli("--store", real("batch"), "status").out
+    assert "20 messages; batchconsumequeue/ is not counted" in shown
+    assert "batch consume queues are not among them" in shown
+
+
 @pytest.mark.leaves("not-closed")
 @pytest.mark.parametrize("name", ["batch", "killed"])
 def test_check_compares_units_and_records(name: str, real: Callable[[str], Path], cli: Cli) -> None:
