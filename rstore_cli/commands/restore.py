@@ -51,10 +51,9 @@ def restore(
             "snapshot before the end of the restored log).",
         ),
     ] = "as-were",
-    check_after: Annotated[
-        bool,
-        typer.Option("--check/--no-check", help="Read the restored store once more and check it, or leave that out."),
-    ] = True,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Do not read the restored store once more to check it.")
+    ] = False,
     jobs: Jobs = None,
 ) -> None:
     """Restore a snapshot into --store, an empty or a new directory, and check it.
@@ -94,7 +93,7 @@ def restore(
         restored = make(disk, config, repository, found_name, wanted, options, tick)
     settings.on_interrupt = "the store is restored, and was not checked: rstore check"
     checked = None
-    if restored.refusal is None and check_after:
+    if restored.refusal is None and not no_check:
         with output.progress("checking") as tick:
             checked = check(disk, settings.load(), jobs=jobs, progress=tick)
     if output.json:
