@@ -141,6 +141,19 @@ CODES: dict[str, Code] = {
         "nothing to do: its queue unit and index entries match it",
         Fix.NOTHING,
     ),
+    "record-crc": Code(
+        _ERROR,
+        "property CRC mismatch: the header, topic or properties of a record are not as its broker wrote them",
+        "it stays readable; a slave or a backup may hold it undamaged",
+        Fix.ADVISE,
+    ),
+    "record-crc-missing": Code(
+        _ERROR,
+        "a record without a property CRC, which forceVerifyPropCRC=true demands: a broker takes it for damage",
+        "a broker that recovers such a store ends the log there; set forceVerifyPropCRC=false until these records "
+        "have expired",
+        Fix.ADVISE,
+    ),
     "log-accepted": Code(_INFO, "a lost range of the log that an earlier repair accepted", _NOTHING, Fix.NOTHING),
     "log-bridged": Code(
         _INFO,

@@ -19,6 +19,7 @@ from engine.format import (
     index_file,
     message,
     properties,
+    property_crc,
     queue_ext,
     queue_unit,
     record,
@@ -274,6 +275,37 @@ class TestTheExampleOfRocketMQ5:
                 file.seek(at)
                 assert file.read(len(data)) == data
         assert (controller / "epochFileCheckpoint").stat().st_size == len(self.epochs)
+
+
+class TestThePropertyCrc:
+    at, record = hexdump(code_blocks(section(FORMAT, "The property CRC of a record"))[0])
+
+    def test_the_layout_is_the_declaration(self) -> None:
+        rows = tables(section(FORMAT, "Property CRC"))[0]
+        sizes = [len(property_crc.FRONT), property_crc.DIGITS, len(property_crc.LAST)]
+        assert [int(row["size"]) for row in rows] == sizes
+        places = [sum(sizes[:k]) - property_crc.SIZE for k in range(3)]
+        assert [int(row["at"].replace("totalSize − ", "-")) for row in rows] == places
+        text = section(FORMAT, "Property CRC")
+        assert f"`{property_crc.NAME}\\x01`" in text
+        assert f"at least {property_crc.LEAST_ALIKE} of the {len(property_crc.FRONT + property_crc.LAST)}" in text
+
+    def test_the_record_has_the_values_stated(self) -> None:
+        text = section(FORMAT, "The property CRC of a record")
+        rows = tables(text)[0]
+        assert b"".join(bytes.fromhex(row["bytes"]) for row in rows) == self.record[-property_crc.SIZE :]
+        found = message.decode(self.record)
+        assert (found.topic, found.queue_id, found.queue_offset, found.physical_offset) == ("T", 1, 0, self.at)
+        assert rows[1]["value"] == found.properties[property_crc.NAME]
+        crc = property_crc.compute(self.record)
+        assert f"have the CRC-32 {crc}: the digits, read backwards, are {crc:010}." in text
+        assert f"Its {len(self.record)} bytes without the last {property_crc.SIZE} " in text
+        assert property_crc.is_sealed(self.record)
+
+    def test_the_bytes_are_in_the_fixture(self, tmp_path: Path) -> None:
+        store = newer.unpack("property-crc", tmp_path)
+        log = (store / "commitlog" / "00000000000000000000").read_bytes()
+        assert log[self.at : self.at + len(self.record)] == self.record
 
 
 def stated_in(title: str) -> list[dict[str, int]]:

@@ -367,6 +367,8 @@ def test_a_message_that_looks_like_one_of_5_locks_nobody_out(
     for _ in range(3):
         assert cli("--store", new_store, "put", "T", *(str(body) if w == "BODY" else w for w in words)).code == 0
     assert cli("--store", new_store, "reindex", "--yes").code == 0
+    verified = cli("--store", new_store, "verify-crc", "--json")
+    assert (verified.code, verified.json["propertyCrcRecords"], verified.json["unusualRecords"]) == (0, 0, 0)
 
 
 @pytest.mark.leaves("checkpoint-missing", "log-damage")

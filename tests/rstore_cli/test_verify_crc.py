@@ -19,6 +19,7 @@ def test_a_sound_log(fixture_store: Store, cli: Cli) -> None:
     assert ran.json.keys() == {
         *("records", "messages", "bytes", "seconds"),
         *("damage", "suspectRecords", "suspect", "unusualRecords", "unusual"),
+        *("propertyCrcRecords", "propertyCrcMismatches"),
     }
     assert (ran.json["records"], ran.json["damage"]) == (600, [])
     assert "No damage." in cli("--store", store, "verify-crc").out

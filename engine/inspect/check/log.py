@@ -15,6 +15,7 @@ from engine.errors import StorageError
 from engine.files.disk import Disk
 from engine.format import names
 from engine.format.judge import Reason
+from engine.format.quantities import counted
 from engine.format.queue_unit import EXT_ADDRESS_MAX
 from engine.inspect.check.doubts import DoubtfulRecords
 from engine.inspect.check.index import IndexPiece, KeyComparer
@@ -23,6 +24,7 @@ from engine.inspect.check.stale_tail import goes_back
 from engine.inspect.check.verify import settled_events
 from engine.inspect.finding import Findings, place
 from engine.inspect.store.intervals import union
+from engine.inspect.store.newer import PROPERTY_CRC, crc_demand
 from engine.inspect.store.queue_rows import row_dtype
 from engine.inspect.store.tag_keys import TagKeys
 from engine.log.ahead import scan_ahead
@@ -30,6 +32,7 @@ from engine.log.closed_queue import ClosedExt
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers, TopicQueue
 from engine.log.doubts import Doubt, doubts_of
 from engine.log.inert import inert_in
+from engine.log.property_crcs import CLIENTS, CrcFault, CrcJudge, add_faults, crc_faults_of
 from engine.log.scan import Blank, Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 
 MAX_PENDING = 1 << 16
 """Records without a unit that a part hands on one by one."""
+MOST_CRC_FAULTS = 1 << 14
+"""Wrong property CRCs of a segment that are kept before they are judged."""
 MOST_BACK = 64
 """Places where a stale tail may begin that a part hands on: it ends with the log, so the last ones count."""
 _MOVED_AWAY = "what it contained is no longer in salvage/"
@@ -123,6 +128,7 @@ class _Prepared(NamedTuple):
 
     parts: list[DerivedPart]
     doubts: tuple[Doubt, ...]
+    crc_faults: tuple[CrcFault, ...]
 
 
 class _Run:
@@ -138,6 +144,9 @@ class _Run:
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._bridged = union(task.bridged)
         self._doubtful = DoubtfulRecords(part.findings)
+        self._demand = crc_demand(config, kept=files.newer.has(PROPERTY_CRC))
+        self._crc_faults: list[CrcFault] = []
+        self._crc_judge: CrcJudge | None = None
         units = UnitJudge(disk, files, part.findings, self._doubtful)
         self._queues = QueueComparer(
             disk, files.queues, self._numbers, config.mapped_file_size_consume_queue, units.observe
@@ -162,8 +171,11 @@ class _Run:
         with ClosedLog(self._disk, self._task.segments) as log:
             scanner = Scanner(log, max_message_size=self._task.files.config.max_message_size)
             scanner = scanner.by_kernels(part.start, self._task.segments[-1].end) or scanner
+            self._crc_judge = CrcJudge(scanner, log, self._demand, live=self._task.live)
             for segment in self._task.segments:
-                if not self._segment(scanner, segment):
+                in_time = self._segment(scanner, segment)
+                self._property_crcs(segment)
+                if not in_time:
                     part.in_time = False
                     break
                 part.reached = self._end(segment)
@@ -206,6 +218,19 @@ class _Run:
             self._advance(segment.size - read)
         return True
 
+    def _property_crcs(self, segment: Segment) -> None:
+        """Note the wrong property CRCs of a segment: damage, or what a client may have sent."""
+        verdicts = [] if self._crc_judge is None else self._crc_judge.verdicts(self._crc_faults)
+        for fault, verdict in zip(self._crc_faults, verdicts, strict=True):
+            if verdict == CLIENTS:
+                self._doubtful.add([Doubt(fault.offset, fault.size, verdict, True)], segment)
+            elif verdict:
+                code = "record-crc-missing" if fault.missing else "record-crc"
+                detail = f"{counted(fault.records, 'record')}, {fault.size} bytes at {fault.offset}: {verdict}"
+                where = place(segment.path, fault.offset)
+                self._part.findings.add(code, place(segment.path, segment.offset), where, detail, fault.records)
+        self._crc_faults.clear()
+
     def _damage(self, event: Damage, segment: Segment) -> None:
         if self._task.live and event.reason is Reason.UNREADABLE and not self._disk.exists(segment.path):
             raise StorageError("the file was deleted while it was read", path=segment.path)
@@ -223,7 +248,7 @@ class _Run:
 
     def _prepare(self, batch: RecordBatch) -> _Prepared:
         """What a thread does."""
-        return _Prepared(self._deriver.prepare(batch), doubts_of(batch))
+        return _Prepared(self._deriver.prepare(batch), doubts_of(batch), crc_faults_of(batch, self._demand)[1])
 
     def _end(self, segment: Segment) -> int:
         return segment.end if self._task.stop is None else min(segment.end, self._task.stop)
@@ -258,8 +283,11 @@ class _Run:
                 self._bridged.add(at, at + size)
                 detail = f"{size} bytes at {at}"
                 part.findings.add("log-bridged", segment.path, place(segment.path, at), detail, hint=_MOVED_AWAY)
-        parts, doubts = prepared or self._prepare(batch)
+        parts, doubts, crc_faults = prepared or self._prepare(batch)
         self._doubtful.add(doubts, segment)
+        add_faults(self._crc_faults, crc_faults)
+        if len(self._crc_faults) > MOST_CRC_FAULTS:
+            self._property_crcs(segment)
         units, keys = self._deriver.finish(batch, parts)
         self._queues.feed(units)
         if self._keys is not None:

@@ -1,7 +1,8 @@
-"""Every record of the log looked at: magic, lengths, its own offset, the body's CRC. Reads, and writes nothing.
+"""Every record of the log looked at: magic, lengths, its own offset, its CRCs. Reads, and writes nothing.
 
-A sound record whose header, topic or properties can't be right is suspect (engine.format.judge): no CRC covers them.
-What a client may have sent, and rot may look like, is unusual: noted, and nothing bad.
+A sound record whose header, topic or properties can't be right is suspect (engine.format.judge): the body's CRC does
+not cover them. Where a broker of RocketMQ 5 writes property CRCs (engine.format.property_crc), those do: a mismatch is
+damage. What a client may have sent, and rot may look like, is unusual: noted, and nothing bad.
 
 What is bad: a place in the log without a sound record, unless only zeros follow it up to the log's last byte; a sound
 record that names another place; segments that are missing. Beside a live process the log ends where it stops being
@@ -23,10 +24,13 @@ from engine.files.disk import Disk
 from engine.files.lock import holder_of
 from engine.files.written import is_zeros
 from engine.format.judge import Reason
+from engine.format.property_crc import CrcDemand
 from engine.inspect.parallel import processes, run_apart
+from engine.inspect.store.newer import PROPERTY_CRC, crc_demand
 from engine.inspect.store.not_read import not_read
 from engine.inspect.store.survey import survey
 from engine.log.ahead import count_ahead
+from engine.log.property_crcs import CLIENTS, MISMATCH, CrcFault, CrcJudge, add_faults
 from engine.log.scan import MISSING_SEGMENT, Blank, Damage, Event, Gap, Scanner
 from engine.log.source import ClosedLog, Segment, last_begun
 from engine.log.tally import RecordCounter, Tally, tallied
@@ -66,7 +70,8 @@ class VerifyResult:
     `unusual`: those that a client may have sent so (the first ones of `unusuals`); nothing tells.
     `not_read`: files beside the log's that hold something. `live`: another process held the store.
     `end`: physical offset after the last sound record (the start for none). `batches`: the store has topics of
-    RocketMQ 5 with several messages in a record, which is counted as one.
+    RocketMQ 5 with several messages in a record, which is counted as one. `property_crcs`: sound records that have a
+    property CRC, judged in a store whose broker writes it; of `crc_mismatches` it is not their own.
     """
 
     records: int = 0
@@ -83,6 +88,8 @@ class VerifyResult:
     live: bool = False
     not_read: tuple[OddFile, ...] = ()
     batches: bool = False
+    property_crcs: int = 0
+    crc_mismatches: int = 0
 
     @property
     def clean(self) -> bool:
@@ -101,6 +108,8 @@ class VerifyResult:
             "suspect": _places(self.suspect),
             "unusualRecords": self.unusuals,
             "unusual": _places(self.unusual),
+            "propertyCrcRecords": self.property_crcs,
+            "propertyCrcMismatches": self.crc_mismatches,
             "seconds": round(self.seconds, 3),
             **({"notRead": not_read_rows} if not_read_rows else {}),
         }
@@ -115,7 +124,7 @@ class VerifiedPart:
     """What a range of one segment held. Parts of a log are merged in their order.
 
     `size`: bytes of its sound records. `end`: physical offset after its last sound record or blank, None without one.
-    `held`: damage after that, to be judged when what follows is known.
+    `held`: damage after that, to be judged when what follows is known. `crc_faults`: to be settled (`settle_crcs`).
     """
 
     records: int = 0
@@ -128,6 +137,9 @@ class VerifiedPart:
     unusual: list[Bad] = field(default_factory=list)
     unusuals: int = 0
     held: list[Damage] = field(default_factory=list)
+    property_crcs: int = 0
+    crc_mismatches: int = 0
+    crc_faults: list[CrcFault] = field(default_factory=list)
 
 
 def verify(
@@ -167,7 +179,10 @@ def verify(
             scanner = Scanner(log, max_message_size=files.config.max_message_size)
             first = segments[0].offset if start is None else boundary(log, scanner, start)
             tasks = [_Task(s, max(s.offset, first), min(s.end, s.end if end is None else end)) for s in segments]
-            parts = _check_all(disk, files.config, log, scanner, tasks, live, jobs, progress)
+            demand = crc_demand(files.config, kept=files.newer.has(PROPERTY_CRC))
+            parts = _check_all(disk, files.config, log, scanner, tasks, live, jobs, progress, demand)
+            for task, part in zip(tasks, parts, strict=True):
+                settle_crcs(part, task.segment, CrcJudge(scanner, log, demand, live=live))
             verified.start = first
             merge_parts(verified, [t.segment for t in tasks], parts, lambda i: judge_tail(log, parts[i].held, live))
     verified.seconds = time.monotonic() - began
@@ -208,6 +223,8 @@ def merge_parts(
         verified.suspects += part.suspects
         verified.unusual += part.unusual
         verified.unusuals += part.unusuals
+        verified.property_crcs += part.property_crcs
+        verified.crc_mismatches += part.crc_mismatches
         verified.bad += map(_bad, part.held) if i < last else judge(i)
         if i and segments[i - 1].end < segment.offset:
             gap = segments[i - 1]
@@ -299,6 +316,7 @@ def _check_all(
     live: bool,
     jobs: int | None,
     progress: Callable[[int, int], None] | None,
+    demand: CrcDemand,
 ) -> list[VerifiedPart]:
     total = sum(max(0, task.end - task.start) for task in tasks)
     read = 0
@@ -312,31 +330,32 @@ def _check_all(
 
     limit = config.max_message_size
     fast = scanner.by_kernels(tasks[0].start, tasks[-1].end)
-    counter = None if fast is None else RecordCounter(fast, log.read_into)
+    counter = None if fast is None else RecordCounter(fast, log.read_into, demand=demand)
     count = 1 if fast is not None else processes(jobs, len(tasks), total)
     if count == 1:
         for task in tasks:
             before = read
             if live or fast is None or counter is None:
-                events = tallied(settled_events(disk, scanner, task.start, task.end, live=live))
+                events = tallied(settled_events(disk, scanner, task.start, task.end, live=live), demand)
             else:
                 events = count_ahead(counter, fast, task.start, task.end, threads=jobs)
             parts.append(check_events(task.segment, events, advance))
             advance(max(0, task.end - task.start) - (read - before))
         return parts
-    apart = run_apart(_check_apart, [(t, limit, live) for t in tasks], count)
+    apart = run_apart(_check_apart, [(t, limit, live, demand) for t in tasks], count)
     for task, part in zip(tasks, apart, strict=True):
         parts.append(part)
         advance(max(0, task.end - task.start))
     return parts
 
 
-def _check_apart(work: tuple[_Task, int, bool]) -> VerifiedPart:
-    task, limit, live = work
+def _check_apart(work: tuple[_Task, int, bool, CrcDemand]) -> VerifiedPart:
+    task, limit, live, demand = work
     disk = Disk()
     with ClosedLog(disk, [task.segment]) as log:
         scanner = Scanner(log, max_message_size=limit)
-        return check_events(task.segment, tallied(settled_events(disk, scanner, task.start, task.end, live=live)))
+        events = settled_events(disk, scanner, task.start, task.end, live=live)
+        return check_events(task.segment, tallied(events, demand))
 
 
 def check_events(
@@ -372,3 +391,22 @@ def _count(part: VerifiedPart, tally: Tally, segment: Segment) -> None:
             some.append(Bad(doubt.offset, doubt.size, segment.path, doubt.reason))
     for place, stored, size in tally.moved:
         part.bad.append(Bad(place, size, segment.path, f"{MOVED} ({stored})", stored))
+    part.property_crcs += tally.property_crcs
+    part.crc_mismatches += sum(not fault.missing for fault in tally.crc_faults)
+    if len(part.crc_faults) < MOST_SUSPECTS:
+        add_faults(part.crc_faults, tally.crc_faults)
+
+
+def settle_crcs(part: VerifiedPart, segment: Segment, judge: CrcJudge) -> None:
+    """Say of each wrong property CRC of a part whether it is damage, or may be what a client sent: unusual."""
+    for fault, verdict in zip(part.crc_faults, judge.verdicts(part.crc_faults), strict=True):
+        one = Bad(fault.offset, fault.size, segment.path, verdict)
+        part.crc_mismatches -= not fault.missing and verdict != MISMATCH
+        if verdict == CLIENTS:
+            part.property_crcs -= 1
+            part.unusuals += 1
+            part.unusual.append(one)
+        elif verdict:
+            part.bad.append(one)
+    part.crc_faults.clear()
+    part.unusual.sort(key=lambda one: one.offset)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from engine.errors import NewerStore, NextStep, NotAStore, StorageError
 from engine.files.listing import is_lost_found, list_segments
 from engine.files.written import is_zero
 from engine.format import names
-from engine.format.hashing import body_crc
+from engine.format.property_crc import CrcDemand, is_sealed
 from engine.format.record import BLANK_SIZE, MAGIC_BYTES, MAGICS, POSITION_MAGIC, SIZE_AND_MAGIC, total_size_at
 from engine.inspect.next_step import command_line
 from engine.inspect.store.release import Release, release_of
@@ -48,7 +47,6 @@ FILES = "other files of RocketMQ 5"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 """Where messages wait for their time. Source: TimerMessageStore#TIMER_TOPIC."""
 
-_CRC_PROPERTY = re.compile(rb"__CRC32#\x01([0-9]{10})\x02\Z")
 _FRONT = 1 << 20
 """Bytes of a segment that are looked at, for as many records at most:"""
 _RECORDS = 8
@@ -190,7 +188,7 @@ def newer_parts(
         parts.append(NewerPart(ROCKSDB_CONFIG, f"config/{own[0]}/"))
     if "rocksdbstore" in present and _has_tables(disk, os.path.join(root, "rocksdbstore")):
         parts.append(NewerPart(ROCKSDB_STORE, "rocksdbstore/"))
-    place = _property_crc(disk, config, log)
+    place = property_crc_place(disk, config, log)
     if place:
         parts.append(NewerPart(PROPERTY_CRC, place))
     rest: list[str] = [name for name in (names.TIMER_WHEEL, "rocksdbstore", "compaction") if name in present]
@@ -345,9 +343,23 @@ def _tiered(disk: Disk, config: StoreConfig, root: str) -> list[NewerPart]:
     return [NewerPart(TIERED, f"messageStorePlugIn={plugin}")] if "Tiered" in plugin else []
 
 
-def _property_crc(disk: Disk, config: StoreConfig, log: Sequence[str]) -> str | None:
+def crc_demand(config: StoreConfig, *, kept: bool) -> CrcDemand:
+    """Which records' property CRCs are judged. `kept`: the store's broker writes them (`PROPERTY_CRC`).
+
+    Source: CommitLog#checkMessageAndReturnSize (forceVerifyPropCRC).
+    """
+    if _is_true(config, "forceVerifyPropCRC"):
+        return CrcDemand.OF_ALL
+    return CrcDemand.WHERE_THERE if kept else CrcDemand.NOTHING
+
+
+def _is_true(config: StoreConfig, key: str) -> bool:
+    return config.other.get(key, "").strip().lower() == "true"
+
+
+def property_crc_place(disk: Disk, config: StoreConfig, log: Sequence[str]) -> str | None:
     """Where records end with a CRC of their own: the front of the first and of the last segments is looked at."""
-    if config.other.get("enabledAppendPropCRC", "").strip().lower() == "true":
+    if _is_true(config, "enabledAppendPropCRC"):
         return "enabledAppendPropCRC=true"
     for path in dict.fromkeys((*log[:1], *log[-2:])):
         with contextlib.suppress(StorageError):  # what can't be read is another's to say
@@ -376,7 +388,7 @@ def _have_crc(data: bytes) -> bool:
         if at < 0:
             break
         size = total_size_at(data, at)
-        if _is_sealed(data[at : at + size]):
+        if is_sealed(data[at : at + size]):
             sealed += 1
         else:
             plain += 1
@@ -396,11 +408,3 @@ def _record_at(data: bytes, at: int) -> int:
             return -1
         at = first - POSITION_MAGIC
     return -1
-
-
-def _is_sealed(record: bytes) -> bool:
-    """Whether a record ends with the property of its CRC: ten decimal digits, the lowest first."""
-    match = _CRC_PROPERTY.search(record)
-    if match is None:
-        return False
-    return int(match[1][::-1]) == body_crc(record[: match.start()])

@@ -209,3 +209,19 @@ def remainder(typing: Any, low: Any, high: Any) -> Any:
         return builder.trunc(builder.lshr(rest, _I64(32)), _I32)
 
     return types.uint32(types.uint64, types.uint64), generate
+
+
+@intrinsic
+def carryless(typing: Any, one: Any, other: Any) -> Any:
+    """uint64: the product of two polynomials of 32 bits (uint32, reflected), reflected: bit 63 is x^0's coefficient."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        signature_of = ir.FunctionType(_TWO, [_TWO, _TWO, _I8])
+        product = cgutils.get_or_insert_function(builder.module, signature_of, _PRODUCTS[1])
+        one, other = (
+            builder.insert_element(ir.Constant(_TWO, [0, 0]), builder.zext(arg, _I64), _I32(0)) for arg in args
+        )
+        low = builder.extract_element(builder.call(product, [one, other, _I8(0)]), _I32(0))
+        return builder.shl(low, _I64(1))
+
+    return types.uint64(types.uint32, types.uint32), generate

@@ -25,8 +25,11 @@ from engine.inspect.check.verify import (
     check_events,
     judge_tail,
     merge_parts,
+    settle_crcs,
     settled_events,
 )
+from engine.inspect.store.newer import crc_demand, property_crc_place
+from engine.log.property_crcs import CrcJudge
 from engine.log.scan import Scanner, kernels_if_loaded
 from engine.log.tally import RecordCounter, tallied
 from engine.pipeline.jobs.tasks import cores_of, grouped, run_groups
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from engine.format.property_crc import CrcDemand
     from engine.log.source import ClosedLog
     from engine.log.tally import Counted
     from engine.pipeline.splits import Split
@@ -67,7 +71,7 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
     """Every record of the stores' logs looked at: CRC, lengths, position. Reads only; `ok`: nothing is bad.
 
     Facts: stores, splits, records (sound ones), messages (among them), bytes, damaged_places, suspect_records,
-    unusual_records, seconds.
+    unusual_records, property_crc_records, property_crc_mismatches, seconds.
     Tables: `stores`, `damage`, `suspect`, `unusual`.
 
     Raises:
@@ -76,7 +80,11 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
     began = time.monotonic()
     splits = _plan(stores, options)
     groups = grouped(splits, cores_of(spark))
-    work = [[tuple(_Work(split, _is_first(split, options)) for split in group)] for group in groups]
+    demands = {store.name: _demand(store) for store in stores}
+    work = [
+        [tuple(_Work(split, _is_first(split, options), demands[split.store.name]) for split in group)]
+        for group in groups
+    ]
     checked = [one for some in run_groups(spark, work, _check_all) for one in some]
     verified = {store.name: VerifyResult(start=options.start or 0, live=store.live) for store in stores}
     for name, some in groupby(zip(splits, checked, strict=True), key=lambda one: one[0].store.name):
@@ -104,6 +112,8 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
             "damaged_places": len(damage),
             "suspect_records": sum(f.suspects for f in verified.values()),
             "unusual_records": sum(f.unusuals for f in verified.values()),
+            "property_crc_records": sum(f.property_crcs for f in verified.values()),
+            "property_crc_mismatches": sum(f.crc_mismatches for f in verified.values()),
             "seconds": round(time.monotonic() - began, 3),
         },
         (
@@ -128,11 +138,18 @@ def _plan(stores: Sequence[StoreRef], options: VerifyOptions) -> list[Split]:
     return splits
 
 
+def _demand(store: StoreRef) -> CrcDemand:
+    """Which property CRCs of a store are judged: as `rstore verify-crc` does."""
+    place = property_crc_place(disk_of(store), store.config, [segment.path for segment in store.segments])
+    return crc_demand(store.config, kept=place is not None)
+
+
 class _Work(NamedTuple):
     """A split; `first`: it begins where the caller said, and not where a record was found."""
 
     split: Split
     first: bool
+    demand: CrcDemand
 
 
 class _Checked(NamedTuple):
@@ -163,17 +180,20 @@ def _check(work: _Work, last: LastCut) -> _Checked:
         if work.first:
             start = boundary(log, scanner, split.start)
             end = max(start, end)
-        part = check_events(split.segment, _events(split, disk, log, scanner, start, min(end, split.log_end)))
+        events = _events(work, disk, log, scanner, start, min(end, split.log_end))
+        part = check_events(split.segment, events)
+        settle_crcs(part, split.segment, CrcJudge(scanner, log, work.demand, live=split.store.live))
         at = part.held[-1].end if part.held else start if part.end is None else part.end
         demand_met(split, at, end)
         return _Checked(part, start, tuple(judge_tail(log, part.held, split.store.live)))
 
 
-def _events(split: Split, disk: Disk, log: ClosedLog, scanner: Scanner, start: int, end: int) -> Iterator[Counted]:
+def _events(work: _Work, disk: Disk, log: ClosedLog, scanner: Scanner, start: int, end: int) -> Iterator[Counted]:
+    split = work.split
     fast = None if split.store.live else scanner.by_kernels(start, end)
     if fast is not None:
-        return RecordCounter(fast, log.read_into).count(start, end)
-    return tallied(settled_events(disk, scanner, start, end, live=split.store.live))
+        return RecordCounter(fast, log.read_into, demand=work.demand).count(start, end)
+    return tallied(settled_events(disk, scanner, start, end, live=split.store.live), work.demand)
 
 
 def _merge(verified: VerifyResult, checked: list[tuple[Split, _Checked]], options: VerifyOptions) -> None:

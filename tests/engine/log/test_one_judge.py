@@ -26,6 +26,7 @@ from engine.format.record_columns import FIELDS, decode_columns
 from engine.log.batch import RecordBatch
 from engine.log.doubts import doubts_of
 from engine.log.kernels.get import get
+from engine.log.kernels.property_crc import FAULT_FIELDS
 from engine.log.kernels.tally import tally
 from engine.log.kernels.walk import _walk, fast_walk
 from engine.log.reading import ReadLimits
@@ -157,7 +158,8 @@ def assert_tally(data: bytes, room: int) -> None:
     found = judge_record(memoryview(data), 0, room, True)
     plain = isinstance(found, Row) and record.magic_at(data) == record.MESSAGE_MAGIC
     moved, doubts = np.zeros((2, 3), dtype=np.int64), np.zeros((2, 5), dtype=np.int64)
-    count, messages, end, is_odd, others, _ = tally(array(data).copy(), room, len(data), 5, moved, doubts)
+    faults = np.zeros((0, FAULT_FIELDS), dtype=np.int64)
+    count, messages, end, is_odd, others, *_ = tally(array(data).copy(), room, len(data), 5, 0, moved, doubts, faults)
     if not plain:
         assert (count, messages, end, others) == (0, 0, 0, 0)
         is_cut = len(data) < record.V4_HEAD_SIZE or record.total_size_at(data) > len(data)

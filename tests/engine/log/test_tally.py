@@ -19,11 +19,14 @@ from engine.files.disk import Disk
 from engine.format import hosts, judge, message, sysflag
 from engine.format.judge import Row
 from engine.format.message import Message
+from engine.format.property_crc import CrcDemand
 from engine.format.record import MESSAGE_MAGIC_V2, V4_HEAD_SIZE
 from engine.inspect.store.survey import survey
 from engine.log.ahead import count_ahead
 from engine.log.kernels.doubt import sift
+from engine.log.kernels.property_crc import FAULT_FIELDS
 from engine.log.kernels.tally import tally
+from engine.log.property_crcs import add_faults
 from engine.log.scan import Scanner
 from engine.log.source import ClosedLog
 from engine.log.tally import Counted, RecordCounter, Tally, tallied
@@ -49,7 +52,10 @@ def joined(events: Iterable[Counted]) -> list[Counted]:
             assert last.end == event.start
             records, moved = last.records + event.records, last.moved + event.moved
             messages = last.messages + event.messages
-            found[-1] = Tally(last.start, event.end, records, messages, moved, last.doubts + event.doubts)
+            doubts, faults = last.doubts + event.doubts, list(last.crc_faults)
+            add_faults(faults, event.crc_faults)
+            crcs = last.property_crcs + event.property_crcs
+            found[-1] = Tally(last.start, event.end, records, messages, moved, doubts, crcs, tuple(faults))
         else:
             found.append(event)
     return found
@@ -86,7 +92,11 @@ def test_the_kernel_counts_what_the_walk_finds(
     moved = np.zeros((len(rows), 3), dtype=np.int64)
     doubts = np.zeros((len(rows), 5), dtype=np.int64)
     array = np.frombuffer(data, dtype=np.uint8).copy()
-    records_, messages, ends, is_odd, others, doubtful = tally(array, room, len(data), 1000, moved, doubts)
+    faults = np.zeros((0, FAULT_FIELDS), dtype=np.int64)
+    demand = int(CrcDemand.NOTHING)
+    records_, messages, ends, is_odd, others, doubtful, *_ = tally(
+        array, room, len(data), 1000, demand, moved, doubts, faults
+    )
     rows = [row for row in rows if row.position < ends]
     assert records_ == len(rows)
     assert messages == sum(sysflag.is_consumable(row.sys_flag) for row in rows)
@@ -118,7 +128,9 @@ def test_texts_that_are_nearly_alike() -> None:
         message.patch(record, 0, queue_offset=0, physical_offset=0, store_timestamp=9)
     data = np.frombuffer(b"".join(some), dtype=np.uint8).copy()
     moved, rows = np.zeros((len(some), 3), dtype=np.int64), np.zeros((len(some), 5), dtype=np.int64)
-    count, _, end, _, _, doubtful = tally(data, len(data), len(data), 0, moved, rows)
+    count, _, end, _, _, doubtful, *_ = tally(
+        data, len(data), len(data), 0, int(CrcDemand.NOTHING), moved, rows, np.zeros((0, FAULT_FIELDS), dtype=np.int64)
+    )
     assert (count, end) == (len(some), len(data))
     found = {at // len(one) for at in rows[: sift(data, rows[:doubtful]), 0].tolist()}
     verdicts = [judge.of_record(bytes(record), bytes(record[topic]), bytes(record[own])) for record in some]

@@ -326,6 +326,7 @@ BY_OTHER_TESTS = {
     "time-box",
     "record-suspect",
     "record-unusual",
+    *("record-crc", "record-crc-missing"),  # test_property_crc.py
     "unit-witness",
     "index-witness",
 } | {
