@@ -10,8 +10,9 @@ property of that name and computes over all but the last `SIZE` bytes; a record 
 default it verifies the body CRC alone.
 
 Here the property lies where the broker writes it: in the last `SIZE` bytes, within the properties. A record has one if
-most of the bytes that are the same in each are there, so that damage of the property itself is noticed, too. What a client
-may have written under that name looks the same: who judges must know that the store's broker writes property CRCs.
+most of the bytes that are the same in each are there, so that damage of the property itself is noticed, too. What a
+client may have written under that name looks the same: who judges must know that the store's broker writes property
+CRCs.
 
 Source (5.3.3): CommitLog#CRC32_RESERVED_LEN, DefaultAppendMessageCallback#doAppend, MessageExtEncoder#encode,
 MessageDecoder#createCrc32, CommitLog#checkMessageAndReturnSize.

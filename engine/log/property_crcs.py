@@ -123,15 +123,15 @@ class CrcJudge:
         return verdicts[::-1]
 
     def _is_clients(self, fault: CrcFault) -> bool:
-        after: int | None = fault.offset + fault.size
+        end = fault.offset + fault.size
         for _ in range(_NEAR):
-            after = self._scanner.find_sound(after)
+            after = self._scanner.find_sound(end)
             if after is None:
                 break
             size, state = self._look(after)
             if state is not CrcState.MISMATCH:
                 return state is CrcState.NONE
-            after += size
+            end = after + size
         return False
 
     def _look(self, offset: int) -> tuple[int, CrcState]:

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine.bench.workload import Workload, write_log
-from engine.config import StoreConfig
+from engine.config import StoreConfig, of_store
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock
+from engine.format.message import Message
+from engine.format.record import POSITION_RECONSUME_TIMES
 from engine.inspect.check.verify import VerifyResult, verify
 from engine.pipeline.jobs.verify import VerifyOptions, run
 from engine.pipeline.stores import find_stores
 from tests.conftest import Store
 from tests.engine.repair import corpus
-from tests.support import golden, mutate, stores
+from tests.support import golden, mutate, sealed_logs, stores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,3 +131,28 @@ def test_a_long_log_by_kernels(spark: SparkSession, tmp_path: Path) -> None:
             file.seek(border - 3000)
             file.write(random.Random(border).randbytes(6000))
     assert not assert_same(spark, {"s": tmp_path}, options).ok
+
+
+def test_property_crcs(spark: SparkSession, tmp_path: Path) -> None:
+    """Records without one, a client's, and damage; with forceVerifyPropCRC a range is one, wherever the log is cut."""
+    store, conf = tmp_path / "store", tmp_path / "broker.conf"
+    tails = [None if i >= 200 else b"__CRC32#\x011234567890\x02" if i % 9 == 0 else b"" for i in range(500)]
+    rows = [(Message("T", b"%05d" % i * 40, 0, {"KEYS": f"k{i}"}), tail) for i, tail in enumerate(tails)]
+    for at, _ in sealed_logs.write(store, rows, 1 << 16)[210::50]:
+        with (store / "commitlog" / f"{at >> 16 << 16:020d}").open("r+b") as file:
+            file.seek((at & 0xFFFF) + POSITION_RECONSUME_TIMES)
+            file.write(b"\0\0\0\x07")
+    for demand in ("false", "true"):
+        conf.write_text(f"forceVerifyPropCRC={demand}\nmappedFileSizeCommitLog=65536\n")
+        expected = verify(Disk(), of_store(store, conf))
+        result = run(spark, find_stores([str(store)], config=conf), VerifyOptions(7_000))
+        facts = result.facts
+        assert (facts["property_crc_records"], facts["property_crc_mismatches"]) == (
+            expected.property_crcs,
+            expected.crc_mismatches,
+        )
+        for name, places in (("damage", expected.bad), ("unusual", expected.unusual)):
+            assert [(row["physical_offset"], row["length"], row["reason"]) for row in result.table(name).to_json()] == [
+                (one.offset, one.length, one.reason) for one in places
+            ]
+        assert (expected.crc_mismatches, len(expected.unusual)) == ((6, 23) if demand == "false" else (29, 0))

@@ -30,7 +30,7 @@ from engine.inspect.store.newer import PROPERTY_CRC, crc_demand
 from engine.inspect.store.not_read import not_read
 from engine.inspect.store.survey import survey
 from engine.log.ahead import count_ahead
-from engine.log.property_crcs import CLIENTS, MISMATCH, CrcFault, CrcJudge, add_faults
+from engine.log.property_crcs import CLIENTS, MISMATCH, MISSING, CrcFault, CrcJudge, add_faults
 from engine.log.scan import MISSING_SEGMENT, Blank, Damage, Event, Gap, Scanner
 from engine.log.source import ClosedLog, Segment, last_begun
 from engine.log.tally import RecordCounter, Tally, tallied
@@ -229,8 +229,20 @@ def merge_parts(
         if i and segments[i - 1].end < segment.offset:
             gap = segments[i - 1]
             verified.bad.append(Bad(gap.end, segment.offset - gap.end, gap.path, MISSING_SEGMENT))
-    verified.bad.sort(key=lambda bad: bad.offset)
+    verified.bad = _joined(sorted(verified.bad, key=lambda bad: bad.offset))
     verified.end = max((part.end for part in parts if part.end is not None), default=verified.start)
+
+
+def _joined(bad: list[Bad]) -> list[Bad]:
+    """Ranges of a file without property CRCs that a cut of the log has parted are one."""
+    joined: list[Bad] = []
+    for one in bad:
+        last = joined[-1] if joined and one.reason == MISSING else None
+        if last is not None and (last.reason, last.path, last.offset + last.length) == (MISSING, one.path, one.offset):
+            joined[-1] = Bad(last.offset, last.length + one.length, last.path, MISSING)
+        else:
+            joined.append(one)
+    return joined
 
 
 def _bad(damage: Damage) -> Bad:

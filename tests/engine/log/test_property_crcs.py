@@ -62,7 +62,8 @@ def expected(
     log: bytearray, places: list[tuple[int, int]], kinds: list[str], demand: CrcDemand
 ) -> tuple[int, list[CrcFault]]:
     """By the definition: zlib over all but the last bytes."""
-    have, faults = 0, []
+    have = 0
+    faults: list[CrcFault] = []
     for (at, size), kind in zip(places, kinds, strict=True):
         record = log[at : at + size]
         digits = b"%010d" % (zlib.crc32(record[:-SIZE]) & 0x7FFFFFFF)
