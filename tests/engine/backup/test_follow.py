@@ -369,9 +369,11 @@ def test_segments_that_retention_deletes(followed: Callable[..., Followed]) -> N
     first = one.states[-1].created
     assert first is not None
     assert first.snapshot.start == 0
-    one.store.clean.expire_before(2 * SEGMENT)
+    while one.store.log.files.files[0].file_from_offset < 2 * SEGMENT:  # a flush or the dispatch may hold one
+        one.store.clean.expire_before(2 * SEGMENT)
+        time.sleep(0.01)
     start = one.store.log.min_offset
-    assert start > 0
+    assert start == 2 * SEGMENT
     one.put(10)
     created = one.round().created
     assert created is not None
