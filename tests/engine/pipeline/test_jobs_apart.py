@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from engine.config import StoreConfig
 from engine.errors import DamageInTheMiddle, InvalidArgument, RStoreError, StorageError
+from engine.format.property_crc import CrcDemand
 from engine.log.boundary import Boundaries
 from engine.log.derive import Keys, Units
 from engine.log.source import Segment
@@ -172,7 +173,7 @@ def test_neighbouring_splits_look_for_their_boundary_once(
 
     monkeypatch.setattr(Boundaries, "at", counted)
     if job == "verify":
-        checked = verify._check_all(tuple(verify._Work(split, first=False) for split in splits))
+        checked = verify._check_all(tuple(verify._Work(split, False, CrcDemand.NOTHING) for split in splits))
         assert sum(one.part.records for one in checked) == 600
     else:
         scope = Scope(queues=True, index=True)
