@@ -28,7 +28,7 @@ def show(output: Output, status: StoreStatus, hours: int) -> None:
             ("store", files.root),
             ("state", f"{status.state.value.upper()}: {status.why}"),
             *([("kind", f"RocketMQ 5: {files.newer}; read here, and never changed")] if files.newer else []),
-            *([("release", str(files.newer.release))] if files.newer.release else []),
+            *([("release", str(status.release))] if status.release else []),
             *([] if status.next is None else [("next", str(status.next))]),
             ("commit log", _log_line(status)),
             ("messages", "\n".join(_messages(status))),

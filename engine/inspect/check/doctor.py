@@ -30,6 +30,7 @@ from engine.inspect.check.served import check_served
 from engine.inspect.finding import Finding, Findings
 from engine.inspect.finding_codes import CODES, Code, Fix, Severity
 from engine.inspect.store.layout import layout_of
+from engine.inspect.store.release import Release, release_of
 from engine.inspect.store.repairs import repairs
 from engine.inspect.store.settled import settled
 from engine.inspect.store.survey import StoreFiles, survey
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from engine.broker_conf.report import Report
     from engine.config import StoreConfig
     from engine.files.disk import Disk
-    from engine.inspect.store.release import Release
 
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 
@@ -217,7 +217,7 @@ def doctor(
     present = {f.code for f in findings}
     reasons = [why for code, why in _CODE_14.items() if code in present]
     starts = not any(f.severity is Severity.ERROR for f in findings)
-    release = None if files is None else files.newer.release
+    release = None if files is None else release_of(disk, files)
     return DoctorResult(starts, findings, root, sizes, used, tuple(reasons), java, spark, following, report, release)
 
 

@@ -31,6 +31,7 @@ from engine.inspect.status.unread import UnreadCount, unread_of
 from engine.inspect.store.layout import layout_of
 from engine.inspect.store.log_clock import LogClock, store_time_at
 from engine.inspect.store.queue_rows import QueueRows
+from engine.inspect.store.release import Release, release_of
 from engine.inspect.store.repairs import repairs
 from engine.inspect.store.survey import StoreFiles, survey
 from engine.log.index_reader import ClosedIndexFile
@@ -156,6 +157,7 @@ class StoreStatus:
     index_entries: int = 0
     index_timestamp: int = 0
     repairs: list[str] = field(default_factory=list)
+    release: Release | None = None
 
     @property
     def messages(self) -> int:
@@ -175,7 +177,7 @@ class StoreStatus:
             "time": self.now,
             "abort": files.abort,
             "newer": files.newer.to_json(),
-            "release": None if files.newer.release is None else files.newer.release.to_json(),
+            "release": None if self.release is None else self.release.to_json(),
             "commitlog": log.to_json(),
             "dispatch": {"records": log.not_dispatched, "bytes": log.not_dispatched_bytes},
             "consumequeue": {
@@ -306,6 +308,7 @@ def status(
         index_entries=entries,
         index_timestamp=index_timestamp,
         repairs=[repair.directory for repair in done],
+        release=release_of(disk, files),
     )
 
 

@@ -23,7 +23,6 @@ from engine.format import names
 from engine.format.property_crc import CrcDemand, is_sealed
 from engine.format.record import BLANK_SIZE, MAGIC_BYTES, MAGICS, POSITION_MAGIC, SIZE_AND_MAGIC, total_size_at
 from engine.inspect.next_step import command_line
-from engine.inspect.store.release import Release, release_of
 from engine.inspect.store.segment_size import settled_segment_size
 
 if TYPE_CHECKING:
@@ -75,13 +74,11 @@ class Newer:
         parts: what RocketMQ 5 keeps here, the weightiest first.
         batch_topics: topics whose consume queues have a unit a batch.
         left: all files that RocketMQ 4.9 does not have, where they are the only part.
-        release: which one has used it, as far as that can be told.
     """
 
     parts: tuple[NewerPart, ...] = ()
     batch_topics: frozenset[str] = frozenset()
     left: tuple[str, ...] = ()
-    release: Release | None = None
 
     def __bool__(self) -> bool:
         return bool(self.parts)
@@ -194,12 +191,9 @@ def newer_parts(
     rest: list[str] = [name for name in (names.TIMER_WHEEL, "rocksdbstore", "compaction") if name in present]
     rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
     rest += [f"config/{name}" for name in _OWN_CONFIG if disk.exists(os.path.join(config_dir, name))]
-    if not parts and not rest:
-        return NOT_NEWER
-    release = release_of(disk, root, present, place if place and place.startswith(names.COMMITLOG) else None)
-    if parts:
-        return Newer(tuple(parts), frozenset(batch), release=release)
-    return Newer((NewerPart(FILES, rest[0]),), left=tuple(rest), release=release)
+    if parts or not rest:
+        return Newer(tuple(parts), frozenset(batch))
+    return Newer((NewerPart(FILES, rest[0]),), left=tuple(rest))
 
 
 def demand_own_log(config: StoreConfig, root: str, present: Iterable[str]) -> None:

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
 from engine.format import names
+from engine.inspect.store.newer import PROPERTY_CRC
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
     from engine.files.disk import Disk
+    from engine.inspect.store.survey import StoreFiles
 
 _MOST = 1 << 20
 """Bytes of a table of config/ that are looked at, of its front and of its end: keys in between are of groups."""
@@ -42,32 +44,26 @@ class Release:
         return {"least": self.least, "sign": self.sign}
 
 
-def release_of(disk: Disk, root: str, present: Collection[str], property_crc: str | None) -> Release | None:
-    """The release by its latest sign; None: there is none.
-
-    Args:
-        disk: how files are reached.
-        root: the store's directory.
-        present: names in it.
-        property_crc: where records have a CRC of their properties; None: they have none.
-    """
-    return next(_signs(disk, root, present, property_crc), None)
+def release_of(disk: Disk, files: StoreFiles) -> Release | None:
+    """The release by its latest sign; None: there is none, or the store has nothing of RocketMQ 5."""
+    return next(_signs(disk, files), None) if files.newer else None
 
 
-def _signs(disk: Disk, root: str, present: Collection[str], property_crc: str | None) -> Iterator[Release]:
+def _signs(disk: Disk, files: StoreFiles) -> Iterator[Release]:
     """The latest release first."""
+    root, crc = files.root, files.newer.where(PROPERTY_CRC)
     if _names(disk, root, "consumerOffset.json", b'"pullOffsetTable"'):
         yield Release("5.5", f"{names.CONFIG}/consumerOffset.json: pullOffsetTable")
-    if "rocksdbstore" in present:
+    if disk.exists(os.path.join(root, "rocksdbstore")):
         yield Release("5.4", "rocksdbstore/")
-    if property_crc is not None:
-        yield Release("5.2", property_crc)
+    if crc.startswith(names.COMMITLOG):  # a setting alone has written nothing yet
+        yield Release("5.2", crc)
     if disk.exists(os.path.join(root, names.CONFIG, "transactionMetrics")):
         yield Release("5.2", f"{names.CONFIG}/transactionMetrics")
-    if "compaction" in present:
+    if disk.exists(os.path.join(root, "compaction")):
         yield Release("5.1", "compaction/")
     for name in ("timerwheel", "batchconsumequeue", "epochFileCheckpoint"):
-        if name in present:
+        if disk.exists(os.path.join(root, name)):
             yield Release("5.0", name)
     for name in ("topics.json", "consumerOffset.json"):
         if _names(disk, root, name, b'"stateVersion"'):
