@@ -2,11 +2,12 @@
 
 Theory. KeyboardInterrupt comes up wherever the main thread just is. Most of the time that is in py4j, which has
 callbacks of the garbage collector: an exception in one of those is printed and forgotten, and the job runs on. So the
-handler raises nothing while py4j or pyspark is on the stack: it only notes. A watcher, which hears of the signal by
-itself (`signal.set_wakeup_fd`: also while the main thread waits for Spark), ends the JVM: whatever the main thread has
-asked of Spark fails at once. And it sends the signal to the main thread again and again until the handler has found a
-place where it can raise, or `Signals` is left, which raises it then. Should the exception be lost in a callback of
-something else, `sys.unraisablehook` hears of it, and it is due again.
+handler raises nothing while py4j or pyspark is on the stack: it only notes. The same where a job is being cleared away
+(a function with a local variable `_interrupts_wait`): that must come to its end. A watcher, which hears of the signal
+by itself (`signal.set_wakeup_fd`: also while the main thread waits for Spark), ends the JVM: whatever the main thread
+has asked of Spark fails at once. And it sends the signal to the main thread again and again until the handler has
+found a place where it can raise, or `Signals` is left, which raises it then. Should the exception be lost in a
+callback of something else, `sys.unraisablehook` hears of it, and it is due again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN_S = 0.05
 _NOT_IN = ("py4j", "pyspark")
+_WAITS = "_interrupts_wait"
 
 
 class Signals:
@@ -82,7 +84,7 @@ class Signals:
         """In the main thread, between any two instructions."""
         del number
         self._noted = True
-        if self._raised or _within(frame):
+        if self._raised or _must_end(frame):
             return
         self._raised = True
         raise KeyboardInterrupt
@@ -117,10 +119,10 @@ class Signals:
             self._hook(lost)
 
 
-def _within(frame: FrameType | None) -> bool:
-    """Whether py4j or pyspark is on the stack."""
+def _must_end(frame: FrameType | None) -> bool:
+    """Whether py4j or pyspark is on the stack, or something that clears away."""
     while frame is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_IN:
+        if frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_IN or _WAITS in frame.f_code.co_varnames:
             return True
         frame = frame.f_back
     return False

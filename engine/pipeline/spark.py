@@ -13,14 +13,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sysconfig
-import tempfile
 import threading
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,7 +27,7 @@ from engine.pipeline.driver import is_local, python_of_workers
 from engine.pipeline.failures import NOTES, UNKNOWN, SparkFailed, text_of, translate
 from engine.pipeline.java import SparkMissing, await_end, find_java
 from engine.pipeline.ready import demand_packages
-from engine.pipeline.removal import until_quiet
+from engine.pipeline.removal import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -108,11 +105,11 @@ def session(
     java = find_java()
     _demand_master(master)
     master = master or LOCAL
-    with _scratch() as scratch:
+    with scratch() as directory:
         wanted = {
             **_DEFAULTS,
             f"spark.executorEnv.{NOTES}": "1",
-            **_places(scratch),
+            **_places(directory),
             **given,
             "spark.master": master,
             "spark.app.name": name,
@@ -120,20 +117,9 @@ def session(
         if not is_local(master) and _PY_FILES not in given:
             from engine.pipeline.package import build_zip
 
-            wanted[_PY_FILES] = os.fspath(build_zip(Path(scratch) / "rstore-spark.zip"))
-        with _Jvm(Path(scratch) / "spark.log", _environment(java, master, given), wanted, started) as jvm:
+            wanted[_PY_FILES] = os.fspath(build_zip(Path(directory) / "rstore-spark.zip"))
+        with _Jvm(Path(directory) / "spark.log", _environment(java, master, given), wanted, started) as jvm:
             yield jvm.spark
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[str]:
-    """A directory that is removed at the end: Python workers of a JVM that was ended may write for a moment longer."""
-    path = tempfile.mkdtemp(prefix="rstore-spark-")
-    try:
-        yield path
-    finally:
-        with contextlib.suppress(OSError):
-            until_quiet(partial(shutil.rmtree, path))
 
 
 def parse_conf(words: list[str]) -> dict[str, str]:
@@ -190,6 +176,7 @@ class _Jvm:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        _interrupts_wait = True  # see engine.pipeline.removal
         if kind is None or issubclass(kind, Exception):
             with contextlib.suppress(Exception):  # the JVM may be gone
                 self.spark.stop()
@@ -234,6 +221,7 @@ class _Jvm:
 
     def _end(self) -> None:
         """The JVM ends, and Python forgets it: the next session starts a new one."""
+        _interrupts_wait = True  # its scratch is removed next
         process = self._process
         if process is None:
             return

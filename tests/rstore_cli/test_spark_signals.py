@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.pipeline.removal import scratch
 from rstore_cli.spark_signals import Signals
 
 pytest.importorskip("py4j")
@@ -47,6 +50,21 @@ def test_what_runs_for_spark_is_ended_and_the_interrupt_comes_in_the_end() -> No
         job()
     assert jvm.returncode == -signal.SIGTERM
     jvm.stdout.close()
+
+
+def test_what_clears_away_comes_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The job failed because its JVM was ended; signals that come while its directory is removed are raised after."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    remove = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", lambda path: (os.kill(os.getpid(), signal.SIGTERM), remove(path)))
+
+    def job() -> None:
+        with Signals(), scratch():
+            raise OSError("the JVM was ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        job()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_handler_stays_as_it_was() -> None:
