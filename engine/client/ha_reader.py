@@ -20,6 +20,8 @@ confirmation, too:
   answers as well (that of an rstore slave is not open); beside a slave that is connected nothing changes.
 - slaveReadEnable is about consumers, and not concerned.
 
+Under a controller (ha_protocol.py) a learner connects, for whom no put waits.
+
 Apache's master sends nothing, and logs an error ten times a second, where an offset was deleted by retention: ask for
 the log's extent first (remote_broker.py).
 """
@@ -33,13 +35,16 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from engine.client.ha_protocol import PlainHa
 from engine.client.stream import Stream, greeted_stream, tls_reason
 from engine.errors import FormatError, PeerLost, StorageError
-from engine.wire.ha import BadTransfer, TransferReader, encode_ack
+from engine.wire.ha import BadTransfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
+
+    from engine.client.ha_protocol import HaProtocol
 
 SETTLED_S = 30.0
 """A message that has been in a log for so long is waited for by no put."""
@@ -67,6 +72,7 @@ class HaReader:
         host, port: of the replication service.
         tls: None: plain text.
         timeout_s: how long is waited for a connection, and for the next byte of what is asked for.
+        protocol: what the service speaks; None: the plain one.
         heartbeat_s: what is asked for nothing reports that often (haHousekeepingInterval is 20 s).
 
     Attributes:
@@ -81,14 +87,16 @@ class HaReader:
         tls: ssl.SSLContext | None = None,
         timeout_s: float = 15.0,
         heartbeat_s: float = 5.0,
+        protocol: HaProtocol | None = None,
     ) -> None:
+        self._protocol = protocol or PlainHa()
         self._host, self._port = host, port
         self._where = f"{host}:{port}"
         self._tls = tls
         self._timeout_s = timeout_s
         self._heartbeat_s = heartbeat_s
         self._stream: Stream | None = None
-        self._transfers = TransferReader()
+        self._transfers = self._protocol.reader()
         self._held: deque[memoryview] = deque()
         self._next = self._size = 0  # the physical offset after what is held, and how much that is
         self._idle = 0
@@ -184,12 +192,13 @@ class HaReader:
             raise PeerLost(f"{self._where} did not answer within {limit_s:g} s") from None
         try:
             stream = greeted_stream(link, self._host, limit_s, self._tls)
-            stream.send([encode_ack(offset or 1)])
+            self._protocol.greet(stream, limit_s)
+            stream.send([self._protocol.report(offset or 1)])
         except BaseException:
             link.close()
             raise
         self.connections += 1
-        self._stream, self._transfers = stream, TransferReader()
+        self._stream, self._transfers = stream, self._protocol.reader()
         self._next, self._idle, self._heard = offset or 1, 0, False
         self._reported = time.monotonic()
         if not offset:
@@ -288,5 +297,5 @@ class HaReader:
         # Not before the master has answered the first report: of several that come together the last one counts.
         now = time.monotonic()
         if self._stream is not None and self._heard and now - self._reported >= self._heartbeat_s:
-            self._stream.send([encode_ack(_CONFIRMS_NOTHING)])
+            self._stream.send([self._protocol.report(_CONFIRMS_NOTHING)])
             self._reported = now

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.client import master_tables
 from engine.client.connection import RemotingClient
+from engine.client.ha_protocol import ha_protocol
 from engine.client.ha_reader import HaReader
 from engine.errors import RStoreError, StorageError
 from engine.wire.address import PORT_MAX, parse_address
@@ -133,7 +134,7 @@ class RemoteBroker:
 
     def reader(self, facts: BrokerFacts) -> HaReader:
         """A reader of its log; nothing is connected yet."""
-        return HaReader(self._host, facts.ha_port, tls=self._tls)
+        return HaReader(self._host, facts.ha_port, tls=self._tls, protocol=ha_protocol(facts.settings))
 
     def _ask(self, ask: Callable[[master_tables.AskedMaster], Awaitable[T]]) -> T:
         async def run() -> T:

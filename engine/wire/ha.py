@@ -3,14 +3,15 @@
     slave → master    8 bytes     physical offset up to which the slave has the log; the first one says where to begin
     master → slave    12 bytes    physical offset i8, size i4; then `size` bytes of the log, none in a heartbeat
 
-There is no greeting, no version and no name: who connects is a slave, and sends first.
+There is no greeting, no version and no name: who connects is a slave, and sends first. Under a controller of RocketMQ 5
+it is another protocol: ha_controller.py.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from engine.errors import FormatError
 
@@ -61,6 +62,9 @@ class TransferReader:
 
     __slots__ = ("_head", "_left", "_max_body", "_next", "_seen")
 
+    header_size: ClassVar[int] = HEADER.size
+    """Bytes before the body."""
+
     def __init__(self, max_body: int = MAX_BODY) -> None:
         self._head = b""
         self._next = self._left = self._seen = 0
@@ -90,21 +94,28 @@ class TransferReader:
                 at += len(body)
                 yield Transfer(offset, body)
                 continue
-            take = min(HEADER.size - len(self._head), end - at)
+            take = min(self.header_size - len(self._head), end - at)
             self._head += view[at : at + take]
             at += take
-            if len(self._head) == HEADER.size:
-                offset, size = HEADER.unpack(self._head)
-                self._head = b""
+            if len(self._head) == self.header_size:
+                place, self._head = self.read_header(self._head), b""
+                if place is None:
+                    continue
+                offset, size = place
                 if offset < 0 or not 0 <= size <= self._max_body or offset + size > _LAST:
                     raise BadTransfer(
                         f"invalid transfer of {size} bytes at offset {offset}: at most {self._max_body} bytes",
-                        offset=self._seen + at - HEADER.size,
+                        offset=self._seen + at - self.header_size,
                     )
                 self._next, self._left = offset, size
                 if not size:
                     yield Transfer(offset, b"")
         self._seen += end
+
+    def read_header(self, head: bytes) -> tuple[int, int] | None:
+        """The offset and size of a transfer; None: it carries nothing. Raises BadTransfer."""
+        offset, size = HEADER.unpack(head)
+        return offset, size
 
 
 class AckReader:

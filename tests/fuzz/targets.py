@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from engine import config
 from engine.broker_conf.report import read_conf
+from engine.errors import FormatError
 from engine.format import (
     batch,
     checkpoint,
@@ -37,7 +38,7 @@ from engine.log.frames import columns_of
 from engine.log.incoming import IncomingLog
 from engine.log.scan import Damage, RecordBatch, Scanner
 from engine.log.walk import walk
-from engine.wire import command, frames, ha
+from engine.wire import command, frames, ha, ha_controller
 from tests.fuzz import admin, hostile
 from tests.support import logs
 from tests.support.logs import MemoryLog
@@ -111,6 +112,30 @@ def _scan(data: bytes) -> object:
 def _transfers() -> bytes:
     pieces = (b"", b"abc", bytes(300))
     return b"".join(ha.encode_header(at * 1000, len(body)) + body for at, body in enumerate(pieces))
+
+
+def _greeting(data: bytes) -> object:
+    """A master's greeting, as a slave reads it from a connection."""
+    head, rest = data[: ha_controller.GREETED.size], data[ha_controller.GREETED.size :]
+    if len(head) < ha_controller.GREETED.size:
+        raise FormatError("the connection was closed")
+    size = ha_controller.epochs_size(head)
+    if len(rest) < size:
+        raise FormatError("the connection was closed")
+    return ha_controller.decode_greeting(head, rest[:size])
+
+
+def _greetings() -> bytes:
+    epochs = ha_controller.EPOCH.pack(1, 0) + ha_controller.EPOCH.pack(4, 1 << 20)
+    return ha_controller.GREETED.pack(ha_controller.HANDSHAKE, len(epochs), 1 << 22, 4) + epochs
+
+
+def _controlled() -> bytes:
+    pieces = (b"", b"abc", bytes(300))
+    return b"".join(
+        ha_controller.HEADER.pack(ha_controller.TRANSFER, len(body), at * 1000, 1, 0, 0) + body
+        for at, body in enumerate(pieces)
+    )
 
 
 def _incoming(data: bytes) -> object:
@@ -204,6 +229,8 @@ def targets() -> dict[str, Target]:
         Target("config", _text(config.parse), (conf,), 64),
         Target("broker.conf", lambda data: read_conf(data).to_json(), (conf,), 256),
         Target("ha-transfers", lambda data: list(ha.TransferReader().feed(data)), (_transfers(),)),
+        Target("ha-greeting", _greeting, (_greetings(),)),
+        Target("ha-controlled", lambda data: list(ha_controller.ControllerReader().feed(data)), (_controlled(),)),
         Target("ha-log", _incoming, (_log().rstrip(b"\0"), _log()[:SEGMENT]), 32),
         Target("ha-reports", lambda data: ha.AckReader().feed(data), (ha.encode_ack(4096) * 3,)),
         Target("wire-frames", _frames, _commands(), 64),

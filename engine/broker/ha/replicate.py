@@ -21,6 +21,7 @@ from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.broker.tables.config_file import ConfigFile
 from engine.client import master_tables
 from engine.client.connection import RemotingClient
+from engine.client.ha_protocol import HaProtocol, ha_protocol
 from engine.config import BrokerRole
 from engine.errors import CannotRepair, RStoreError, StorageError
 from engine.files.disk import Disk
@@ -157,7 +158,8 @@ class _Replication:
             port = self._wanted.ha_port or master_tables.number(settings, "haListenPort", PORT_MAX) or broker_port + 1
             store = MessageStore.open(config)
             try:
-                return await self._copy(store, f"{host}:{port}", figures)
+                protocol = ha_protocol(settings, last_file=self._wanted.last_file)
+                return await self._copy(store, f"{host}:{port}", figures, protocol)
             finally:
                 await asyncio.get_running_loop().run_in_executor(None, store.close)
         finally:
@@ -199,7 +201,9 @@ class _Replication:
 
     # --- copying ----------------------------------------------------------------------------------------------------
 
-    async def _copy(self, store: MessageStore, service: str, figures: dict[str, str]) -> Replicated:
+    async def _copy(
+        self, store: MessageStore, service: str, figures: dict[str, str], protocol: HaProtocol
+    ) -> Replicated:
         wanted = self._wanted
         client = SlaveClient(
             store,
@@ -209,6 +213,7 @@ class _Replication:
             start=None if wanted.last_file else 0,
             bytes_per_s=wanted.bytes_per_s,
             tls=wanted.tls,
+            protocol=protocol,
         )
         begin, master_end = master_tables.extent(figures)
         if store.log.max_offset > master_end:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from engine.broker.ha.master import MasterService, SlaveState
 from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.broker.ha.sync import SlaveSync
+from engine.client.ha_protocol import ha_protocol
 from engine.config import BrokerRole
 from engine.errors import StorageError
 
@@ -191,7 +192,12 @@ class Role:
             return
         self._slave = SlaveClient(self._store, self._settings, self._log, start=self._settings.start, tls=tls)
         self._slave.start()
-        self._sync = SlaveSync(self._master_broker, self._tables, self._slave.know, self._log, tls, signer)
+        slave, from_last = self._slave, self._settings.start is None
+        self._sync = SlaveSync(
+            self._master_broker, self._tables, slave.know,
+            lambda settings: slave.speak(ha_protocol(settings, last_file=from_last)),
+            self._log, tls, signer,
+        )  # fmt: skip
         self._tasks = [self._loop.create_task(self._sync.run()), self._loop.create_task(self._look())]
 
     async def stop(self) -> None:

@@ -24,17 +24,20 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.broker.ha.follower import OVERLAP, BeginsLater, Diverged, Follower, OutOfStep, incoming_of
+from engine.broker.ha.follower import OVERLAP, BeginsLater, Diverged, Follower, OutOfStep, ahead, incoming_of
+from engine.client.ha_protocol import PlainHa
 from engine.client.stream import Stream, Untrusted, greeted_stream, tls_reason
 from engine.config import FlushDiskType
 from engine.errors import RStoreError, StorageError
 from engine.log.incoming import BadRecord
 from engine.wire.address import parse_address
-from engine.wire.ha import BadTransfer, TransferReader, encode_ack
+from engine.wire.ha import BadTransfer
 
 if TYPE_CHECKING:
     from engine.broker.ha.settings import HaSettings
+    from engine.client.ha_protocol import HaProtocol
     from engine.store import MessageStore
+    from engine.wire.ha import TransferReader
 
 _PIECE = 1 << 18
 _PER_S = 4
@@ -98,6 +101,7 @@ class SlaveClient:
         start: where an empty log begins; None: with the master's last file.
         bytes_per_s: not faster; None: as it comes.
         tls: of our side; None: plain text.
+        protocol: what the master's service speaks.
     """
 
     def __init__(
@@ -110,8 +114,10 @@ class SlaveClient:
         start: int | None = None,
         bytes_per_s: float | None = None,
         tls: ssl.SSLContext | None = None,
+        protocol: HaProtocol | None = None,
     ) -> None:
         self._tls = tls
+        self._protocol = protocol or PlainHa()
         self._incoming = incoming_of(store)
         self._faults = self._later = 0
         self._store = store
@@ -171,6 +177,12 @@ class SlaveClient:
         self._master_min, self._master_end = begin, end
         waits_at = self._waits_at
         if waits_at is not None and waits_at < begin:
+            self._again()
+
+    def speak(self, protocol: HaProtocol) -> None:
+        """The master's service speaks that: another connection is made where it was taken to speak another."""
+        if type(protocol) is not type(self._protocol):
+            self._protocol = protocol
             self._again()
 
     def stop(self) -> None:
@@ -247,18 +259,25 @@ class SlaveClient:
             self._socket = link
             try:
                 stream = greeted_stream(link, host, min(limit_s, _CONNECT_S), self._tls)
+                protocol = self._protocol
+                greeting = protocol.greet(stream, limit_s)
                 follower = Follower(self._store, self._overlap, self._start, self._master_min, self._incoming)
+                if greeting is not None:
+                    self._master_end = greeting.end
+                    if follower.end > greeting.end:
+                        raise ahead(self._store, greeting.end)
                 self._waits_at = follower.first_report
-                stream.send([encode_ack(follower.first_report)])
+                stream.send([protocol.report(follower.first_report)])
                 self._log.info("replicating from the master", extra={"peer": master, "from": follower.first_report})
                 if self._status not in (LinkStatus.DIVERGED, LinkStatus.FAULTY):  # over when something sound comes
                     self._tell(LinkStatus.COMPARING if follower.comparing else LinkStatus.FOLLOWING, None)
-                self._copy(stream, follower, limit_s, master)
+                self._copy(stream, follower, limit_s, protocol)
             finally:
                 self._socket = self._waits_at = None
 
-    def _copy(self, stream: Stream, follower: Follower, limit_s: float, master: str) -> None:
-        reader = TransferReader()
+    def _copy(self, stream: Stream, follower: Follower, limit_s: float, protocol: HaProtocol) -> None:
+        master = self._master
+        reader = protocol.reader()
         heartbeat_s = self._settings.heartbeat_ms / 1000
         rate = self._rate
         piece = _PIECE if rate is None else max(1, min(_PIECE, int(rate / _PER_S)))
@@ -282,10 +301,10 @@ class SlaveClient:
             if follower.end > before or compared or (now - reported >= heartbeat_s and not follower.comparing):
                 if self._durable:
                     self._store.flush()
-                stream.send([encode_ack(follower.end)])
+                stream.send([protocol.report(follower.end)])
                 reported = now
             elif now - reported >= heartbeat_s:  # while it compares: a sign of life that says no more than it knows
-                stream.send([encode_ack(follower.first_report)])
+                stream.send([protocol.report(follower.first_report)])
                 reported = now
             if rate is not None and size > 0:
                 free_at = max(free_at, now) + size / rate

@@ -34,6 +34,7 @@ class SlaveSync:
         master: `host:port` of the master's broker, "" while it is not known; asked before each round.
         take: by the table's file name, what takes it over; in the loop's thread.
         know: called with where the master's log begins and ends (physical).
+        settings: called once with the settings of each master that gives them.
         log: gets what fails.
         tls: None: plain text.
         signer: signs where the master demands it; None: we have no accounts.
@@ -44,6 +45,7 @@ class SlaveSync:
         master: Callable[[], str],
         take: Mapping[str, Take],
         know: Callable[[int, int], None],
+        settings: Callable[[dict[str, str]], None],
         log: logging.Logger,
         tls: ssl.SSLContext | None = None,
         signer: RequestSigner | None = None,
@@ -53,6 +55,8 @@ class SlaveSync:
         self._tls = tls
         self._master = master
         self._know = know
+        self._settings = settings
+        self._settings_of = ""
         self._take = take
         self._log = log
         self.rounds = 0
@@ -75,6 +79,7 @@ class SlaveSync:
             async with await RemotingClient.connect(address, tls=self._tls) as client:
                 master = self._asked.by(client)
                 self._know(*master_tables.extent(await master_tables.runtime(master)))
+                await self._ask_settings(master)
                 for name, take in self._take.items():
                     try:
                         taking = take(await master_tables.fetch(master, name))
@@ -90,3 +95,13 @@ class SlaveSync:
                 "configuration tables of the master not reachable", extra={"peer": address, "why": str(error)}
             )
         self.rounds += not wrong
+
+    async def _ask_settings(self, master: master_tables.AskedMaster) -> None:
+        if self._settings_of == master.address:
+            return
+        try:
+            self._settings(await master_tables.settings(master))
+        except RStoreError as error:
+            self._log.warning("the master did not send its settings", extra={"peer": master.address, "why": str(error)})
+        else:
+            self._settings_of = master.address
