@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import RStoreError
 from engine.files.lock import StoreLock
+from engine.inspect.store.change_gate import ChangeKind
 from engine.repair.change import Change, ChangeRun
 from engine.repair.create import complete_store
 from engine.repair.recover.opening import recover_for_open
@@ -69,6 +70,7 @@ class ReplayChange(Change[ReplayPlan]):
     """Put what a repair saved back as new messages."""
 
     name = "salvage replay"
+    kind = ChangeKind.PUT
     done = "the replay is done"
 
     request: ReplayRequest

@@ -18,6 +18,7 @@ from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from engine.format import names
 from engine.format.message import Message
+from engine.inspect.store.change_gate import ChangeKind, refuse_open
 from engine.log.commitlog import Clock, CommitLog
 from engine.log.consume_queue import ConsumeQueue
 from engine.log.derive import TopicQueue
@@ -74,6 +75,7 @@ class MessageStore(StoreParts):
         listeners: Sequence[Listener] = (),
         locked: bool = False,
         cleaning: bool = False,
+        kind: ChangeKind = ChangeKind.PUT,
     ) -> MessageStore:
         """Lock, recover and start the store that `config` names; an empty directory becomes an empty store.
 
@@ -86,18 +88,18 @@ class MessageStore(StoreParts):
             locked: the caller holds the store's lock, and keeps it when the store is closed.
             cleaning: a broker's store, which deletes what has expired and refuses puts above 90 % of a disk; a tool
                 that opens somebody's store does neither.
+            kind: what it is opened for: a store of RocketMQ 5 takes some kinds of change alone.
 
         Raises:
             StoreLocked: a live process holds it. Refused, CannotRepair: recovery would lose data, or can't be done; the
                 store is RocketMQ 5's. OutsideStore: a link leads out of it. StorageError.
         """
-        from engine.inspect.store.newer import refuse_open
         from engine.inspect.store.path_slips import slip_in_a_path
         from engine.repair.reach import beneath
         from engine.repair.recover.opening import recover_for_open
 
         disk = disk or Disk()
-        refuse_open(disk, config)
+        refuse_open(disk, config, kind)
         slip = slip_in_a_path(disk, config)
         if slip is not None:  # before a second, empty store is made
             raise slip

@@ -42,6 +42,7 @@ from engine.config import BrokerRole, delay_levels
 from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
+from engine.inspect.store.change_gate import ChangeKind
 from engine.store import MessageStore
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ async def _serve(
     access = AccessSettings.of(settings, log, is_slave=is_slave)
     if holder_of(Disk(), os.fspath(config.store_path_root_dir)) is None:  # else opening it tells who has it
         ports.demand_free(settings, is_slave=is_slave)
-    store = MessageStore.open(config, recover=recovering(log), cleaning=True)
+    store = MessageStore.open(config, recover=recovering(log), cleaning=True, kind=ChangeKind.SERVE)
     try:
         async with Daemon(settings, store, loop, log, access, before) as daemon:
             where = daemon.listening

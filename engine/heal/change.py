@@ -12,6 +12,7 @@ from engine.heal.plan import HealPlan
 from engine.heal.planner import HealPlanner
 from engine.inspect import next_step
 from engine.inspect.finding_codes import Fix
+from engine.inspect.store.change_gate import ChangeKind
 from engine.inspect.store.settled import with_light_queues
 from engine.repair.change import Change, ChangeRun
 from engine.repair.recover.apply import apply
@@ -43,6 +44,7 @@ class HealChange(Change[HealPlan]):
     """
 
     name = "heal"
+    kind = ChangeKind.HEAL
     done = "the store is healed"
 
     sources: tuple[HealSource, ...]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from engine.files.lock import StoreLock, holder_of
 from engine.format import names
-from engine.inspect.store.newer import refuse_change, refuse_open
+from engine.inspect.store.change_gate import ChangeKind, refuse_change, refuse_open
 from engine.inspect.store.odd import in_places
 from engine.inspect.store.survey import demand_store, survey
 from engine.repair.reach import beneath, outside, told_of_links
@@ -113,10 +113,11 @@ class ChangeRun:
 class Change(ABC, Generic[Plan]):
     """One kind of change, with its options. It keeps nothing of a run: what one needs is in its plan.
 
-    `name`: the command's.
+    `name`: the command's. `kind`: what it does to a store, by which one of RocketMQ 5 takes it or not.
     """
 
     name: ClassVar[str]
+    kind: ClassVar[ChangeKind]
 
     @property
     @abstractmethod
@@ -237,7 +238,7 @@ def carry_out(
         the plan's refusal. NotAStore, NewerStore, StoreLocked: nothing was written, not even a lock file. OutsideStore:
         it would change what lies outside of the store. DiskFull, StorageError: run it again.
     """
-    entries = demand_lockable(disk, config)
+    entries = demand_lockable(disk, config, change.kind)
     disk = beneath(disk, config, change.elsewhere)
     run = ChangeRun(disk, config, caller or Consent(), locked=True)
     _note_links(run)
@@ -275,32 +276,32 @@ def preview(change: Change[Plan], disk: Disk, config: StoreConfig, caller: Calle
         return Outcome(plan, Ending.PREVIEWED, changes, next=None if changes else change.following(plan))
 
 
-def demand_lockable(disk: Disk, config: StoreConfig) -> tuple[Entry, ...]:
-    """What is in a store's directory, where it holds a store that may be changed: a lock file is only made there.
+def demand_lockable(disk: Disk, config: StoreConfig, kind: ChangeKind) -> tuple[Entry, ...]:
+    """What is in a store's directory, where it holds a store that may be changed so: a lock file is only made there.
 
     Raises:
-        NotAStore, StorageError. NewerStore: RocketMQ 5 has written it.
+        NotAStore, StorageError. NewerStore: it has a part of RocketMQ 5 that this does not keep right.
     """
     entries = demand_store(disk, config, os.fspath(config.store_path_root_dir))
-    refuse_open(disk, config)
+    refuse_open(disk, config, kind)
     return entries
 
 
-def survey_to_change(disk: Disk, config: StoreConfig) -> StoreFiles:
+def survey_to_change(disk: Disk, config: StoreConfig, kind: ChangeKind) -> StoreFiles:
     """The survey of a store that is to be changed.
 
     Raises:
-        NotAStore, StorageError. NewerStore: RocketMQ 5 has written it.
+        NotAStore, StorageError. NewerStore: it has a part of RocketMQ 5 that this does not keep right.
     """
     files = survey(disk, config)
-    refuse_change(files.root, files.newer)
+    refuse_change(files.root, files.newer, kind)
     return files
 
 
 @contextmanager
 def _planned(change: Change[Plan], run: ChangeRun) -> Iterator[tuple[StoreFiles, Plan]]:
     """The store's survey and the plan that is made from it, discarded at the end."""
-    files = survey_to_change(run.disk, change.settings(run.disk, run.config))
+    files = survey_to_change(run.disk, change.settings(run.disk, run.config), change.kind)
     plan = change.plan(run, files)
     try:
         yield files, plan

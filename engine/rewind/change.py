@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from engine.errors import NextStep
 from engine.format import names
 from engine.inspect.next_step import command_line
+from engine.inspect.store.change_gate import ChangeKind
 from engine.repair.change import Change, ChangeRun
 from engine.repair.config.apply import touched as touched_tables
 from engine.repair.config.apply import write_files
@@ -39,6 +40,7 @@ class RewindChange(Change[RewindPlan]):
     """
 
     name = "rewind"
+    kind = ChangeKind.ROLE
     done = "the log is cut"
 
     master: RemoteBroker

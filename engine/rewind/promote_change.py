@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from engine.errors import NextStep
 from engine.files.operations import Touch
 from engine.inspect.next_step import command_line
+from engine.inspect.store.change_gate import ChangeKind
 from engine.repair.change import Change, ChangeRun
 from engine.repair.config.apply import touched as touched_tables
 from engine.repair.config.apply import write_files
@@ -40,6 +41,7 @@ class PromoteChange(Change[PromotePlan]):
     """
 
     name = "promote"
+    kind = ChangeKind.ROLE
     done = "the store is a master's"
 
     master: RemoteBroker | None = None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import FormatError, OutsideStore, RStoreError, Shortage, StorageError
 from engine.files.lock import StoreLock
 from engine.files.low_priority import BytePace
-from engine.inspect.store.newer import refuse_change
+from engine.inspect.store.change_gate import ChangeKind, refuse_change
 from engine.inspect.store.survey import survey
 from engine.seals.directory import read_seal_in, remove_seal, sealed_offsets, seals_directory, write_seal
 from engine.seals.make import complete_segments, make_seal
@@ -163,7 +163,7 @@ def seal_store(disk: Disk, config: StoreConfig, options: SealOptions, progress: 
     """
     hash_of(b"")
     files = survey(disk, config)
-    refuse_change(files.root, files.newer)
+    refuse_change(files.root, files.newer, ChangeKind.SEAL)
     directory = options.directory or seals_directory(files.root)
     result = Sealed(directory, options.dry_run)
     began = time.monotonic()

@@ -25,6 +25,7 @@ from engine.client.ha_protocol import HaProtocol, ha_protocol
 from engine.config import BrokerRole
 from engine.errors import CannotRepair, RStoreError, StorageError
 from engine.files.disk import Disk
+from engine.inspect.store.change_gate import ChangeKind
 from engine.store import MessageStore
 from engine.wire.address import PORT_MAX, parse_address
 
@@ -156,7 +157,7 @@ class _Replication:
             settings = await self._settings()
             config = self._sized(settings)
             port = self._wanted.ha_port or master_tables.number(settings, "haListenPort", PORT_MAX) or broker_port + 1
-            store = MessageStore.open(config)
+            store = MessageStore.open(config, kind=ChangeKind.SERVE)
             try:
                 protocol = ha_protocol(settings, last_file=self._wanted.last_file)
                 return await self._copy(store, f"{host}:{port}", figures, protocol)

@@ -1,9 +1,10 @@
-"""What RocketMQ 5 keeps in a store, known from the store's own files: what is sound is read, and nothing is changed.
+"""What RocketMQ 5 keeps in a store, known from the store's own files: what is sound is read.
 
 A 5.x broker writes the same commit log, and by default the same consume queues and index files; the rest is its own:
 a timer wheel whose entries point into the log, queues in RocksDB or with a unit a batch, compacted copies of a topic,
 epochs of a controller, older messages in tiered files. A repair that doesn't know them would leave them pointing at
-what is gone. So every part is named with what it means, and each command asks before it plans a change.
+what is gone. So every part is named with what it means, and each command asks before it plans a change
+(engine.inspect.store.change_gate).
 
 Sources: StorePathConfigHelper, BatchConsumeQueueStore, RocksDBConsumeQueueStore, TimerMessageStore, CompactionStore,
 MessageStoreConfig#getStorePathEpochFile, RocksDBConfigManager, DefaultMetadataStore, MessageConst#PROPERTY_CRC32.
@@ -17,13 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import NewerStore, NextStep, NotAStore, StorageError
-from engine.files.listing import is_lost_found, list_segments
+from engine.files.listing import is_lost_found
 from engine.files.written import is_zero
 from engine.format import names
 from engine.format.property_crc import CrcDemand, is_sealed
 from engine.format.record import BLANK_SIZE, MAGIC_BYTES, MAGICS, POSITION_MAGIC, SIZE_AND_MAGIC, total_size_at
 from engine.inspect.next_step import command_line
-from engine.inspect.store.segment_size import settled_segment_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -202,42 +202,6 @@ def demand_own_log(config: StoreConfig, root: str, present: Iterable[str]) -> No
         raise NotAStore(
             "a DLedger store, which keeps its log in Raft entries", path=root, hint="recover it with its DLedger group"
         )
-
-
-def refuse_open(disk: Disk, config: StoreConfig) -> None:
-    """Before a directory is opened as a store; the segments that it goes by are those of a survey.
-
-    Raises:
-        NewerStore: it holds one of RocketMQ 5. NotAStore: DLedger's. StorageError.
-    """
-    root = os.fspath(config.store_path_root_dir)
-    if not disk.is_dir(root):
-        return
-    entries = disk.scandir(root)
-    demand_own_log(config, root, (entry.name for entry in entries))
-    directories = [path for path in config.log_directories if disk.is_dir(path)]
-    size = settled_segment_size(disk, config, directories)
-    segments = list_segments(disk, directories, size).files
-    refuse_change(root, newer_parts(disk, config, root, entries, [segment.path for segment in segments]))
-
-
-def refuse_change(root: str, newer: Newer) -> None:
-    """Raises NewerStore when the store is RocketMQ 5's: called before a change is planned."""
-    if newer:
-        raise NewerStore(
-            f"a RocketMQ 5 store, with {newer}, is never changed by rstore",
-            path=root,
-            hint=_hands_off(newer),
-        )
-
-
-def _hands_off(newer: Newer) -> str:
-    if newer.left:
-        return (
-            "status, check and dump read it; its own 5.x broker recovers it when it starts. If a 4.9 broker "
-            f"uses it now, move away what 5.x left: {', '.join(newer.left)}"
-        )
-    return "status, check and dump read it; its own 5.x broker recovers it when it starts"
 
 
 def refuse_verdict(config: StoreConfig, root: str, newer: Newer) -> None:

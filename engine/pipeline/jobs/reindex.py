@@ -30,6 +30,7 @@ from engine.errors import InvalidArgument, StoreChanged, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock, holder_of
 from engine.format import names
+from engine.inspect.store.change_gate import ChangeKind
 from engine.inspect.store.known import known_places
 from engine.inspect.store.survey import survey
 from engine.log.scan import Damage, Gap, Scanner
@@ -193,11 +194,11 @@ def _demand(stack: contextlib.ExitStack, store: StoreRef, options: ReindexOption
     """The store's files, its lock taken (to apply), and what refuses told, before any store is changed."""
     demand_no_snapshots((store,), "reindex can't change")
     disk = Disk()
-    demand_lockable(disk, store.config)
+    demand_lockable(disk, store.config, ChangeKind.QUEUES)
     disk = beneath(disk, store.config)
     if options.in_place:
         stack.enter_context(StoreLock(disk, store.root))
-    files = survey_to_change(disk, store.config)
+    files = survey_to_change(disk, store.config, ChangeKind.QUEUES)
     demand_readable(disk, files, options.scope)
     refused = None if options.output is not None else reindex_swap.refusal(disk, files)
     if refused is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.inspect.next_step import look
+from engine.inspect.store.change_gate import ChangeKind
 from engine.repair.change import Change, ChangeRun, Plan
 from engine.repair.config.apply import apply, touched
 from engine.repair.config.consumer_offsets import OffsetPlan, plan_offset, set_offset
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 class ConfigChange(Change[Plan]):
     """A change of config/ alone: one that has nothing to do ends those that were killed."""
+
+    kind = ChangeKind.CONFIG
 
     def unchanged(self, disk: Disk, files: StoreFiles) -> None:
         """See Change."""

@@ -13,6 +13,7 @@ from engine.errors import Refused, StorageError
 from engine.files.lock import StoreLock
 from engine.files.operations import Touch
 from engine.inspect.store.archive_note import archive_note, note_path
+from engine.inspect.store.change_gate import ChangeKind
 from engine.repair.change import Change, ChangeRun
 from engine.repair.expire.expire import ExpirePlan, ExpireRules, apply_expire, plan_expire
 
@@ -56,6 +57,7 @@ class ExpireChange(Change[ExpirePlan]):
     stays; None: nothing is kept elsewhere."""
 
     name = "expire"
+    kind = ChangeKind.EXPIRY
 
     rules: ExpireRules
     daemon: RetentionDaemon | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import RStoreError
 from engine.format import names
 from engine.inspect.check.config_start import config_start
+from engine.inspect.store.change_gate import ChangeKind
 from engine.inspect.store.settled import with_light_queues
 from engine.repair.change import Change, ChangeRun
 from engine.repair.recover.apply import apply
@@ -62,6 +63,7 @@ class RecoverChange(Change[Recovery]):
     """
 
     name = "recover"
+    kind = ChangeKind.LOG
     done = "the store is recovered"
 
     mode: Mode | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.files.operations import Touch
 from engine.inspect import next_step
+from engine.inspect.store.change_gate import ChangeKind
 from engine.inspect.store.settled import with_light_queues
 from engine.repair.change import Change, ChangeRun
 from engine.repair.reindex import swap
@@ -29,6 +30,7 @@ class ReindexChange(Change[ReindexPlan]):
     """Rebuild `scope` with `jobs` threads (None: one a core), and swap in what differs."""
 
     name = "reindex"
+    kind = ChangeKind.QUEUES
     done = "queues and index are rebuilt"
 
     scope: Scope

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.inspect.next_step import look
+from engine.inspect.store.change_gate import ChangeKind
 from engine.repair.change import Change, ChangeRun
 from engine.repair.salvage.prune import PrunePlan, plan_prune, prune
 from engine.repair.salvage.undo import UndoPlan, plan_undo, undo
@@ -24,6 +25,7 @@ class UndoChange(Change[UndoPlan]):
     """Take the last repair back, byte for byte."""
 
     name = "undo"
+    kind = ChangeKind.UNDO
     done = "the repair is undone"
 
     def plan(self, run: ChangeRun, files: StoreFiles) -> UndoPlan:
@@ -60,6 +62,7 @@ class PruneChange(Change[PrunePlan]):
     """Remove what repairs saved: `ids`, `keep` and `before_ms` as `plan_prune` has them."""
 
     name = "salvage prune"
+    kind = ChangeKind.PRUNE
     done = "it is removed"
 
     ids: tuple[str, ...] = ()

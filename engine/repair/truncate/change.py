@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.format import names
+from engine.inspect.store.change_gate import ChangeKind
 from engine.repair.change import Change, ChangeRun
 from engine.repair.recover.apply import apply
 from engine.repair.recover.following import after
@@ -34,6 +35,7 @@ class TruncateChange(Change[TruncatePlan]):
     """
 
     name = "truncate"
+    kind = ChangeKind.LOG
     done = "the log is cut"
 
     to_offset: int | None = None

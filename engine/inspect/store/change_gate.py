@@ -1,0 +1,101 @@
+"""Which changes a store of RocketMQ 5 takes: decided by its parts and by the kind of change, here alone.
+
+`KEPT_RIGHT` has a row a part (the constants of engine.inspect.store.newer) with the kinds of change that keep it right:
+after the change, what the part says is still true of the log, or its own broker makes it true when it starts. A change
+is refused, before anything of it is planned, when the store has a part whose row does not name its kind; a part without
+a row refuses all. So who teaches a repair a part adds the kind to the part's row, with the proof in the same commit.
+
+Each `Change` (engine.repair.change) has its kind; an open store has `PUT` or `SERVE`. What a repair needs to know of a
+part beyond that it is there is not decided here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from engine.errors import NewerStore
+from engine.files.listing import list_segments
+from engine.inspect.store.newer import Newer, demand_own_log, newer_parts
+from engine.inspect.store.segment_size import settled_segment_size
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.files.disk import Disk
+
+
+class ChangeKind(Enum):
+    """What a change does to a store; the value is its name in a sentence."""
+
+    LOG = "a repair of the log"
+    """recover, truncate: the log ends elsewhere or is bridged; queues, index and checkpoint are made to agree."""
+    QUEUES = "a rebuild of queues and index"
+    """reindex: the log stays as it is."""
+    EXPIRY = "the deletion of segments"
+    """expire: the log begins elsewhere."""
+    CONFIG = "a change of config/"
+    """rebuild-config, offsets set, config restore."""
+    UNDO = "an undo"
+    """undo: all that a repair changed is as before."""
+    PRUNE = "the removal of what repairs saved"
+    """salvage prune: files of rstore alone."""
+    SEAL = "the making of seals"
+    """seal: files of rstore alone."""
+    HEAL = "a heal"
+    """heal: damaged ranges of the log are filled in, then as LOG."""
+    ROLE = "a change of the store's role"
+    """rewind, promote: as LOG, by what another broker has, and consumer offsets."""
+    PUT = "a put"
+    """put, salvage replay, pipeline import: as LOG, and new messages."""
+    SERVE = "rstore's daemon"
+    """serve, replicate: as PUT, and tables of config/, deliveries, retention."""
+
+
+KEPT_RIGHT: Mapping[str, frozenset[ChangeKind]] = MappingProxyType({})
+"""By part, the kinds of change that keep it right."""
+
+
+def hindering(newer: Newer, kind: ChangeKind) -> Newer:
+    """The parts for which such a change is refused: false when there is none."""
+    parts = tuple(part for part in newer.parts if kind not in KEPT_RIGHT.get(part.what, frozenset()))
+    return Newer(parts, newer.batch_topics, newer.left if parts == newer.parts else ())
+
+
+def refuse_open(disk: Disk, config: StoreConfig, kind: ChangeKind) -> None:
+    """Before a directory is opened to be changed; the segments that it goes by are those of a survey.
+
+    Raises:
+        NewerStore: it holds what such a change does not keep right. NotAStore: DLedger's. StorageError.
+    """
+    root = os.fspath(config.store_path_root_dir)
+    if not disk.is_dir(root):
+        return
+    entries = disk.scandir(root)
+    demand_own_log(config, root, (entry.name for entry in entries))
+    directories = [path for path in config.log_directories if disk.is_dir(path)]
+    size = settled_segment_size(disk, config, directories)
+    segments = list_segments(disk, directories, size).files
+    refuse_change(root, newer_parts(disk, config, root, entries, [segment.path for segment in segments]), kind)
+
+
+def refuse_change(root: str, newer: Newer, kind: ChangeKind) -> None:
+    """Raises NewerStore when the store has a part that such a change does not keep right: called before a plan."""
+    parts = hindering(newer, kind)
+    if parts:
+        raise NewerStore(
+            f"a RocketMQ 5 store, with {parts}, which {kind.value} by rstore does not keep right",
+            path=root,
+            hint=_hands_off(parts),
+        )
+
+
+def _hands_off(newer: Newer) -> str:
+    if newer.left:
+        return (
+            "status, check and dump read it; its own 5.x broker recovers it when it starts. If a 4.9 broker "
+            f"uses it now, move away what 5.x left: {', '.join(newer.left)}"
+        )
+    return "status, check and dump read it; its own 5.x broker recovers it when it starts"
