@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import FormatError, NextStep, NotInstalled, StorageError
 from engine.files.disk import Disk
-from engine.format import properties
+from engine.format import names, properties
 from engine.format.batch_unit import BATCH_UNIT_SIZE, BatchUnit, valid_units
 from engine.format.inner_batch import batch_place, inner_messages
 from engine.format.message import StoredMessage, decode
@@ -19,7 +19,7 @@ from engine.format.quantities import counted, moment
 from engine.inspect.next_step import arguments, command_line, read
 from engine.inspect.store.batch_queue import BadUnits, bad_runs
 from engine.inspect.store.known_names import KnownNames
-from engine.inspect.store.newer import TIMER, TIMER_TOPIC
+from engine.inspect.store.newer import TIMER
 from engine.log.derive import TopicQueue
 from engine.log.filters import TagFilter
 
@@ -189,9 +189,9 @@ class QueueReading:
             f"no such messages: {self.queue} has no files: no message was put, or all were deleted"
             + ("" if step is None else f". Next: {step}")
         )
-        if files.newer.has(TIMER) and TopicQueue(TIMER_TOPIC, 0) in self._store.queues():
+        if files.newer.has(TIMER) and TopicQueue(names.TIMER_TOPIC, 0) in self._store.queues():
             waiting = command_line(files.config, "dump", "timerlog", "--due")
-            self.after.append(f"note: messages for a later time wait in {TIMER_TOPIC}. Next: {waiting}")
+            self.after.append(f"note: messages for a later time wait in {names.TIMER_TOPIC}. Next: {waiting}")
 
 
 class BatchQueueReading:

@@ -31,6 +31,8 @@ from engine.broker.put.events import EventWriter
 from engine.broker.put.flow import FlowControl
 from engine.broker.put.putter import Putter, QueueTurns
 from engine.broker.put.schedule import ScheduleService
+from engine.broker.put.timer_gate import TimerGate
+from engine.broker.put.timers import TimerService
 from engine.broker.put.transactions import Transactions
 from engine.broker.requests.dispatched import AfterDispatch
 from engine.broker.requests.later import Later
@@ -53,6 +55,7 @@ from engine.broker.watch.live import Watched
 from engine.broker.watch.runtime import RuntimeInfo
 from engine.broker.watch.stats import Stats
 from engine.client import master_tables
+from engine.format import names
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -109,6 +112,7 @@ class Broker:
             return ConfigFile(disk, root, name, self.history, self.unwritten)
 
         self._delays = file(master_tables.DELAYS)
+        self._timer_progress = file(names.TIMER_PROGRESS)
         self.topics = TopicTable(settings, file(master_tables.TOPICS), loop, now)
         self.groups = GroupTable(file(master_tables.GROUPS), loop, now, auto_create=settings.auto_create_group)
         self.offsets = ConsumerOffsets(file(master_tables.OFFSETS))
@@ -126,6 +130,13 @@ class Broker:
         store, now = self.store, self._now
         self.schedule = ScheduleService(
             store=store, putter=self.putter, topics=self.topics, stats=self.stats, now_ms=now, file=self._delays
+        )
+        self.timers = TimerService(
+            store=store, putter=self.putter, topics=self.topics, stats=self.stats, turns=self.turns, now_ms=now,
+            file=self._timer_progress, disk=store.disk,
+        )  # fmt: skip
+        self._timer_gate = TimerGate(
+            schedule=self.timers.schedule, topics=self.topics, settings=self.current, now_ms=now
         )
         self.role = Role(
             store=store,
@@ -145,7 +156,7 @@ class Broker:
         self.transactions = Transactions(
             store=store, putter=self.putter, topics=self.topics, offsets=self.offsets, members=self.members,
             stats=self.stats, settings=self.current, role=self.role, store_host=self.store_host,
-            turns=self.turns, now_ms=now,
+            turns=self.turns, now_ms=now, timers=self._timer_gate,
         )  # fmt: skip
         self.later = Later(loop, self.turns)
         self._after_dispatch = AfterDispatch(store, self.later, loop)
@@ -167,6 +178,7 @@ class Broker:
         self.groups.load()
         self.offsets.load()
         self.schedule.load()
+        self.timers.load()
         self.transactions.load()
         self.kv.load()
         self.filters.load()
@@ -193,11 +205,11 @@ class Broker:
         turns = QueueTurns()
         send = SendHandler(
             store=store, putter=putter, topics=topics, groups=groups, stats=stats, settings=current,
-            store_host=self.store_host, turns=turns,
+            store_host=self.store_host, turns=turns, timers=self._timer_gate,
         )  # fmt: skip
         back = BackHandler(
             store=store, putter=putter, topics=topics, groups=groups, stats=stats, settings=current,
-            store_host=self.store_host, turns=turns,
+            store_host=self.store_host, turns=turns, timers=self._timer_gate,
         )  # fmt: skip
         runtime = RuntimeInfo(store, stats, self.schedule, self.flow, current, self.started_ms, now)
         return BrokerHandlers(
@@ -250,9 +262,9 @@ class Broker:
         """What is looked at. `boards`: of all listeners."""
         return Watched(
             store=self.store, stats=self.stats, topics=self.topics, offsets=self.offsets, members=self.members,
-            flow=self.flow, role=self.role, schedule=self.schedule, transactions=self.transactions, pulls=self.pulls,
-            boards=boards, turns=self.turns, address=self.address, started_ms=self.started_ms, now_ms=self._now,
-            scrubbing=scrubbing, archiving=archiving,
+            flow=self.flow, role=self.role, schedule=self.schedule, timers=self.timers,
+            transactions=self.transactions, pulls=self.pulls, boards=boards, turns=self.turns, address=self.address,
+            started_ms=self.started_ms, now_ms=self._now, scrubbing=scrubbing, archiving=archiving,
         )  # fmt: skip
 
     def lost(self, connection: Connection) -> None:

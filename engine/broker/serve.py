@@ -28,7 +28,7 @@ from engine.broker.net import ports
 from engine.broker.net.ports import Listening
 from engine.broker.net.switchboard import ConnectionRegistry, Switchboard, listen
 from engine.broker.permitted import Permitted
-from engine.broker.put import schedule
+from engine.broker.put import schedule, timers
 from engine.broker.recovered import recovering
 from engine.broker.requests.table import BROKER, NAMES
 from engine.broker.tables import consumer_filters
@@ -267,7 +267,7 @@ class Daemon:
         )  # fmt: skip
         live = Live(broker.watched(self._boards, self._scrubbing, self._archiving))
         own = () if names is None else (f"{settings.broker_ip1}:{names}",)
-        tables: list[KeptTable] = [broker.offsets, broker.schedule]
+        tables: list[KeptTable] = [broker.offsets, broker.schedule, broker.timers]
         operations = Operations(live, self._health, tables, self._log, own or tuple(access.name_servers))
         self._operations = operations
         with ports.binding(settings.listen_host, settings.metrics_port or 0, ports.METRICS):
@@ -299,10 +299,12 @@ class Daemon:
             every(lambda: stats.TICK_S, broker.stats.tick),
             every(lambda: health.TICK_S, self._health.tick),
             keep(lambda: _SCAN_S, broker.schedule),
+            keep(lambda: timers.WRITE_S, broker.timers),
         ]
         if not broker.role.is_slave:
             work += [
                 every(lambda: schedule.TICK_MS / 1000, broker.schedule.tick),
+                every(broker.timers.pause_s, broker.timers.tick),
                 every(lambda: broker.settings.transaction_check_interval_ms / 1000, broker.transactions.check),
             ]
         if self._access is not None and self._access.acl is not None:
@@ -336,7 +338,9 @@ class Daemon:
         await self._end_services()
         broker = self._broker
         failures: list[RStoreError] = []
-        for table in (broker.offsets, broker.schedule, broker.filters, broker.topics, broker.groups, broker.kv):
+        for table in (
+            broker.offsets, broker.schedule, broker.timers, broker.filters, broker.topics, broker.groups, broker.kv,
+        ):  # fmt: skip
             try:
                 table.finish()
             except RStoreError as error:
@@ -358,6 +362,7 @@ class Daemon:
         """What is under way is answered, and noted in the tables: else it would be done again after the next start."""
         broker = self._broker
         broker.schedule.stop()
+        broker.timers.stop()
         broker.transactions.stop()
         broker.flow.close()
         if not await broker.flow.settled(_SETTLE_S):

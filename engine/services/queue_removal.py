@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from engine.services.dispatch import DispatchService
     from engine.services.queue_table import QueueTable
 
+_WAITING = frozenset({names.SCHEDULE_TOPIC, names.TIMER_TOPIC})
+"""Queues that keep their offsets: how far they were delivered is noted by them."""
+
 
 class QueueRemoval:
     """See the module. Thread-safe."""
@@ -34,11 +37,11 @@ class QueueRemoval:
         self._clean = clean
 
     def unused(self, topics: Collection[str]) -> list[TopicQueue]:
-        """Remove the queues of all topics but `topics`, light queues and delayed messages; what went.
+        """Remove the queues of all topics but `topics`, light queues, delayed and timer messages; what went.
 
         Raises StorageError: what is left goes the next time.
         """
-        kept = {*topics, names.SCHEDULE_TOPIC}
+        kept = {*topics, *_WAITING}
         return self._remove(
             key for key in self._queues.queues() if key.topic not in kept and not names.is_lmq(key.topic)
         )
@@ -46,7 +49,7 @@ class QueueRemoval:
     def expired(self) -> list[TopicQueue]:
         """Remove the queues whose last message lies before the log's first byte; what went. Raises as `unused`."""
         minimum = self._log.min_offset
-        keys = (key for key in self._queues.queues() if key.topic != names.SCHEDULE_TOPIC)
+        keys = (key for key in self._queues.queues() if key.topic not in _WAITING)
         return self._remove(keys, lambda queue: 0 <= queue.max_physical_offset <= minimum)
 
     def _remove(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from engine.format.message import StoredMessage
     from engine.store import MessageStore
 
-_WAITING = frozenset({names.SCHEDULE_TOPIC, HALF_TOPIC, DISCARDED})
+_WAITING = frozenset({names.SCHEDULE_TOPIC, names.TIMER_TOPIC, HALF_TOPIC, DISCARDED})
 """Where messages of other topics lie, and REAL_TOPIC says whose they are."""
 _FOLLOWED = 1000
 """Records that are followed where dispatch has not come yet: a moment's."""

@@ -38,6 +38,7 @@ class BackHandler(PuttingHandler):
         message = self._message(request)
         if message is None:
             return request.answer()
+        message = self._timers.admit(message)
 
         def done(result: PutResult) -> None:
             stored = result.status in STORED

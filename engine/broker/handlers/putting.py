@@ -10,6 +10,7 @@ from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from engine.broker.put.putter import Putter, QueueTurns
+    from engine.broker.put.timer_gate import TimerGate
     from engine.broker.settings.current_settings import CurrentSettings
     from engine.broker.tables.groups import GroupTable
     from engine.broker.tables.topics import TopicTable
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 
 
 class PuttingHandler:
-    """See the module. `store_host`: of the messages that are put; `turns`: of queues, where the client names none."""
+    """See the module.
+
+    `store_host`: of the messages that are put; `turns`: of queues, where the client names none; `timers`: takes those
+    that have a time of their own.
+    """
 
     def __init__(
         self,
@@ -32,6 +37,7 @@ class PuttingHandler:
         settings: CurrentSettings,
         store_host: Host,
         turns: QueueTurns,
+        timers: TimerGate,
     ) -> None:
         self._store = store
         self._putter = putter
@@ -41,6 +47,7 @@ class PuttingHandler:
         self._settings = settings
         self._store_host = store_host
         self._turns = turns
+        self._timers = timers
 
     def _demand_writeable(self) -> None:
         """Raises Answer: brokerPermission lets nobody send (AbstractSendMessageProcessor#msgCheck)."""

@@ -13,6 +13,7 @@ from engine.broker.handlers.back import demand_group, most_times
 from engine.broker.handlers.putting import PuttingHandler
 from engine.broker.put.flow import Busy
 from engine.broker.put.putter import STORED
+from engine.broker.put.timer_gate import recall_handle
 from engine.broker.put.transactions import half_of, is_half
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer, BadField
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 ALWAYS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 CLUSTER = "CLUSTER"
+RECALL_HANDLE = "recallHandle"
 MOST_DELAY = 18
 _ILLEGAL = (
     "the message is illegal, maybe msg body or properties length not matched. msg body length limit {}B, "
@@ -127,17 +129,21 @@ class SendHandler(PuttingHandler):
         fields_are = LONG if request.code == RequestCode.SEND_MESSAGE else _SHORT
         try:
             message, pairs = self.message_of(connection, request, ext, fields_are)
+            half = is_half(pairs)
+            batch = fields.flag(ext, fields_are.batch)
+            stored = message if half or batch else self._timers.admit(message)
         except BadField:
             raise
         except Answer as answer:
             return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
-        if fields.flag(ext, fields_are.batch):
+        if batch:
             return self._batch(connection, request, message)
         wait = properties.waits_for_flush(pairs)
-        half = is_half(pairs)
+        handle = None if stored is message else recall_handle(stored, self._settings.now.broker_name)
         if not half and properties.delay_level(pairs) <= 0:  # those are laid out anew, with all that they said
             pairs.pop(properties.WAIT, None)
-        stored = half_of(message) if half else message
+        if half:
+            stored = half_of(message)
         topic, queue_id = stored.topic, message.queue_id
         if self._store.puts_wait:  # thousands may: what is in the log already, they need not hold
             request = request._replace(body=b"")
@@ -146,8 +152,9 @@ class SendHandler(PuttingHandler):
         def done(result: PutResult) -> None:
             append = result.append
             self._count(topic, (result,), began)
-            if append is None or request.serialize is not SerializeType.JSON or result.status is not _OK:
-                connection.answer(request, self._answer(request, queue_id, result))
+            plain = handle is None and result.status is _OK and request.serialize is SerializeType.JSON
+            if append is None or not plain:
+                connection.answer(request, self._answer(request, queue_id, result, handle=handle))
             else:
                 msg_id = f"{self._id_head}{append.physical_offset:016X}"
                 frame = stored_frame(request.opaque, msg_id, queue_id, append.queue_offset)
@@ -267,7 +274,12 @@ class SendHandler(PuttingHandler):
     # --- the answer -------------------------------------------------------------------------------------------------
 
     def _answer(
-        self, request: RemotingCommand, queue_id: int, result: PutResult, every: tuple[PutResult, ...] = ()
+        self,
+        request: RemotingCommand,
+        queue_id: int,
+        result: PutResult,
+        every: tuple[PutResult, ...] = (),
+        handle: str | None = None,
     ) -> RemotingCommand:
         append = result.append
         if result.status not in STORED or append is None:
@@ -281,6 +293,8 @@ class SendHandler(PuttingHandler):
             "queueId": str(queue_id),
             "queueOffset": str(first.queue_offset),
         }
+        if handle is not None:
+            ext[RECALL_HANDLE] = handle
         return request.answer(code, remark, ext)
 
     def _refusal(self, result: PutResult) -> tuple[int, str]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from engine.broker.ha.role import Role
     from engine.broker.net.connection import Connection
     from engine.broker.put.putter import Putter
+    from engine.broker.put.timer_gate import TimerGate
     from engine.broker.settings.current_settings import CurrentSettings
     from engine.broker.tables.members import Members
     from engine.broker.tables.offsets import ConsumerOffsets
@@ -129,6 +130,7 @@ class Transactions:
         store_host: Host,
         turns: Turns,
         now_ms: Callable[[], int],
+        timers: TimerGate,
     ) -> None:
         self._store = store
         self._putter = putter
@@ -141,6 +143,7 @@ class Transactions:
         self._role = role
         self._store_host = store_host
         self._now_ms = now_ms
+        self._timers = timers
         self._copied: set[int] = set()
         self._copied_and_ended: set[int] = set()
         self._ending: set[int] = set()
@@ -179,8 +182,9 @@ class Transactions:
             connection.answer(request, request.answer(code, remark))
 
         if kind == sysflag.TRANSACTION_COMMIT:
+            real = self._timers.admit(self._real(half))
             self._ending.add(half.queue_offset)
-            self._putter.put(self._real(half), settled)
+            self._putter.put(real, settled)
             return None
         self._settle(half)
         return request.answer(remark="not set any response code")

@@ -68,6 +68,10 @@ FIELDS = {
     "maxFiltersPerGroup": "filters_per_group",
     "maxConsumerFilters": "consumer_filters",
     "maxTopicsPerRegistration": "topics_per_registration",
+    "timerWheelEnable": "timer_messages",
+    "timerMaxDelaySec": "timer_most_s",
+    "timerPrecisionMs": "timer_precision_ms",
+    "timerCongestNumEachSlot": "timer_most_a_slot",
 }
 """Keys of a broker's properties file, and the fields that they set."""
 
@@ -110,6 +114,9 @@ class BrokerSettings:
         groups_per_client, subscriptions_per_heartbeat: beyond, a heartbeat is refused.
         filters_per_group: SQL filters; beyond, a heartbeat is refused. consumer_filters: that are kept, of all groups.
         topics_per_registration: of a broker at our name server; beyond, the registration is refused.
+        timer_messages: whether they are taken; timer_most_s: how far their time may lie ahead (s).
+        timer_precision_ms: 100, 200, 500 or 1000; TIMER_OUT_MS is a multiple of it (RocketMQ 5's wheel).
+        timer_most_a_slot: that may wait for one of those; beyond, some are refused, above the double all.
         scrub_period_ms: in which the log is read once and compared with its seals; None: it isn't.
         scrub_rate: bytes a second that are read for it at most; None: as the period needs.
         seals: whether complete segments are sealed for it.
@@ -169,6 +176,10 @@ class BrokerSettings:
     filters_per_group: int = 1000
     consumer_filters: int = 10_000
     topics_per_registration: int = 100_000
+    timer_messages: bool = True
+    timer_most_s: int = 3 * 24 * 3600
+    timer_precision_ms: int = 1000
+    timer_most_a_slot: int = 2_147_483_647
     scrub_period_ms: int | None = None
     scrub_rate: int | None = None
     seals: bool = False

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from engine.broker.net.switchboard import Switchboard
     from engine.broker.put.flow import FlowControl
     from engine.broker.put.schedule import ScheduleService
+    from engine.broker.put.timers import TimerService
     from engine.broker.put.transactions import Transactions
     from engine.broker.tables.members import Members
     from engine.broker.tables.offsets import ConsumerOffsets
@@ -67,6 +68,7 @@ class Watched:
     flow: FlowControl
     role: Role
     schedule: ScheduleService
+    timers: TimerService
     transactions: Transactions
     pulls: PullHandler
     boards: Sequence[Switchboard]

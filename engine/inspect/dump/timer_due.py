@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import FormatError
-from engine.format import message, properties, timer_wheel
+from engine.format import message, names, properties, timer_wheel
 from engine.format.hashing import java_hash
 from engine.format.message import ENCODE_OVERHEAD
 from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
@@ -35,7 +35,6 @@ from engine.format.timer_log import DELETE, NO_UNIT, UNIT_SIZE, due_times
 from engine.inspect.dump.dump import DAMAGE, MESSAGE
 from engine.inspect.dump.timer_log import TimerBatch, timer_batches, unit_at
 from engine.inspect.dump.timer_wheel import precision_of
-from engine.inspect.store.newer import TIMER_TOPIC
 from engine.inspect.store.queue_rows import QueueRows, is_real
 from engine.log.derive import TopicQueue
 from engine.log.incoming import LARGEST
@@ -193,7 +192,7 @@ class _Records:
 def _not_timed(stored: StoredMessage) -> str | None:
     """Why a message is none that the timer delivers. Source: HookUtils#transformTimerMessage."""
     named = stored.properties
-    if stored.topic != TIMER_TOPIC:
+    if stored.topic != names.TIMER_TOPIC:
         return f"its record is a message of topic {stored.topic!r}"
     if not named.get(properties.REAL_TOPIC):
         return f"its message has no {properties.REAL_TOPIC}"
@@ -303,9 +302,9 @@ def _without_unit(
     disk: Disk, files: StoreFiles, records: _Records, taken: int, check: TimerCheck | None
 ) -> Iterator[DueRow]:
     """Messages of the timer's queue that come after those of the last unit and were not delivered at once."""
-    if files.newer.hides(TIMER_TOPIC):
+    if files.newer.hides(names.TIMER_TOPIC):
         return
-    queue = next((one for one in files.queues if one.queue == TopicQueue(TIMER_TOPIC, 0)), None)
+    queue = next((one for one in files.queues if one.queue == TopicQueue(names.TIMER_TOPIC, 0)), None)
     if queue is None:
         return
     rows = QueueRows(disk, queue)

@@ -43,9 +43,6 @@ ROCKSDB_CONFIG = "topics, groups and offsets in RocksDB"
 ROCKSDB_STORE = "timers, transactions or index in RocksDB"
 FILES = "other files of RocketMQ 5"
 
-TIMER_TOPIC = "rmq_sys_wheel_timer"
-"""Where messages wait for their time. Source: TimerMessageStore#TIMER_TOPIC."""
-
 _FRONT = 1 << 20
 """Bytes of a segment that are looked at, for as many records at most:"""
 _RECORDS = 8
@@ -190,7 +187,9 @@ def newer_parts(
         parts.append(NewerPart(PROPERTY_CRC, place))
     rest: list[str] = [name for name in (names.TIMER_WHEEL, "rocksdbstore", "compaction") if name in present]
     rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
-    rest += [f"config/{name}" for name in _OWN_CONFIG if disk.exists(os.path.join(config_dir, name))]
+    ours = disk.exists(os.path.join(config_dir, names.TIMER_PROGRESS))  # then the timer's checkpoint is, too
+    own_config = [name for name in _OWN_CONFIG if not (ours and name == names.TIMER_CHECK)]
+    rest += [f"config/{name}" for name in own_config if disk.exists(os.path.join(config_dir, name))]
     if parts or not rest:
         return Newer(tuple(parts), frozenset(batch))
     return Newer((NewerPart(FILES, rest[0]),), left=tuple(rest))

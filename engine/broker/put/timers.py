@@ -1,0 +1,374 @@
+"""Delivers timer messages: what waits in rmq_sys_wheel_timer goes to its own topic when its time has come.
+
+The queue is read as it grows, and when each message is due is kept in memory (`timer_schedule`); the message itself is
+read again when it is due. What was delivered is noted in timerProgress.json: all before a queue offset that was due up
+to a time. So a start reads the queue from the first message that waits, and passes over what was delivered; after a
+crash what was delivered in the last second may be delivered a second time, as by a broker of RocketMQ 5. Beside it
+config/timercheck is written as RocketMQ 5 has it, so that such a broker goes on from there: there is no timer log, so
+it takes the queue from the first message that waits.
+
+A message is due when its own properties say, to the millisecond; by TIMER_OUT_MS alone it is the end of that second, as
+a broker of RocketMQ 5 delivers it. One that is due in two days or more is put into the queue again meanwhile, so that
+the log that it lies in may expire. One with TIMER_DEL_UNIQKEY takes another one of its second out.
+
+Source: TimerMessageStore (5.3.3); BROKER.md 2.8.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.broker.put.putter import STORED
+from engine.broker.put.schedule import due_message
+from engine.broker.put.timer_gate import TIMES
+from engine.broker.put.timer_schedule import TimerSchedule
+from engine.broker.tables.config_file import KeptTable
+from engine.broker.tables.offsets import at_most_the_end
+from engine.broker.tables.topics import DLQ, RETRY
+from engine.broker.turns import TURN_S
+from engine.errors import CannotRepair, FormatError, RStoreError
+from engine.format import names, properties, queue_unit, timer_check
+from engine.format.message import DueMessage
+from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
+from engine.format.queue_unit import UNIT_SIZE
+from engine.format.timer_check import TimerCheck
+from engine.log.results import PutMessageStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from engine.broker.put.putter import Putter
+    from engine.broker.tables.config_file import Changes, ConfigFile
+    from engine.broker.tables.topics import TopicTable
+    from engine.broker.turns import Turns
+    from engine.broker.watch.stats import Stats
+    from engine.files.disk import Disk
+    from engine.format.message import StoredMessage
+    from engine.log.results import PutResult
+    from engine.store import MessageStore
+
+TICK_S = 0.02
+"""How often the queue is looked at."""
+WRITE_S = 1.0
+"""How often the progress is written. Source: timerFlushIntervalMs."""
+SECOND_MS = 1000
+ROLL_MS = 2 * 24 * 3600 * SECOND_MS
+"""Who is due later than that is put into the queue again. Source: timerRollWindowSlot."""
+AT_ONCE = 1024
+"""Units that are read at a time, and messages that may be under way."""
+_AGAIN_S = 0.5
+_CHECK_FILE = 4096
+"""Bytes of config/timercheck. Source: TimerCheckpoint."""
+_HOPELESS = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
+
+
+class Timing(NamedTuple):
+    """What a timer message says of its time, ms. `event`: when something is to be done; `rolls`: put in again then."""
+
+    out: int
+    event: int
+    rolls: bool
+
+
+class TimerProgress(NamedTuple):
+    """All messages before `queue_offset` that were due up to `until_ms` are delivered; none waits before `first`."""
+
+    until_ms: int = 0
+    queue_offset: int = 0
+    first: int = 0
+
+
+class TimerService(KeptTable):
+    """See the module. `tick` every `pause_s`. For the loop's thread alone, but `write`.
+
+    Attributes:
+        schedule: what waits.
+        lost: messages that could not be delivered, as their record can't be read or names no topic.
+        recalled: messages that others took out.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        putter: Putter,
+        topics: TopicTable,
+        stats: Stats,
+        turns: Turns,
+        now_ms: Callable[[], int],
+        file: ConfigFile,
+        disk: Disk,
+    ) -> None:
+        super().__init__(file)
+        self._store = store
+        self._putter = putter
+        self._topics = topics
+        self._stats = stats
+        self._turns = turns
+        self._now_ms = now_ms
+        self._disk = disk
+        self._check_path = os.path.join(os.path.dirname(file.path), names.TIMER_CHECK)
+        self.schedule = TimerSchedule()
+        self._before = TimerProgress()
+        self._position = 0
+        self._deletes: dict[int, Counter[str]] = {}
+        self._runs = False
+        self._stopped = False
+        self._resting_until = 0.0
+        self.lost = 0
+        self.recalled = 0
+
+    # --- the progress -----------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read how far it was delivered, here or by a broker of RocketMQ 5. Raises CannotRepair, StorageError."""
+        content = self._file.load()
+        try:
+            mine = TimerProgress(*(int(content.get(name, 0)) for name in ("deliveredUntil", "queueOffset", "first")))
+        except (TypeError, ValueError, ArithmeticError):
+            raise CannotRepair("a time or queue offset is not a number", path=self._file.path) from None
+        theirs = self._checkpoint()
+        if theirs is not None and theirs.last_read_time > mine.until_ms:
+            mine = TimerProgress(theirs.last_read_time, theirs.last_timer_queue_offset, 0)
+        end = at_most_the_end(self._store, names.TIMER_TOPIC, 0, mine.queue_offset)
+        self._before = mine._replace(queue_offset=end)
+        self._position = min(mine.first, end)
+
+    def _checkpoint(self) -> TimerCheck | None:
+        if not self._disk.exists(self._check_path):
+            return None
+        try:
+            return timer_check.decode(self._disk.read_file(self._check_path, timer_check.FIELDS_SIZE))
+        except FormatError as error:
+            raise CannotRepair(error.message, path=self._check_path, hint="repair it, or move it away") from None
+
+    @property
+    def progress(self) -> TimerProgress:
+        """How far it is delivered; what the start found until all of that is read again."""
+        before, position = self._before, self._position
+        if position < before.queue_offset:
+            return before
+        until = max(before.until_ms, min(self._now_ms(), self.schedule.first_due - 1))
+        return TimerProgress(until, position, self.schedule.first_offset(position))
+
+    def to_json(self) -> dict[str, Any]:
+        """timerProgress.json."""
+        until, position, first = self.progress
+        return {"deliveredUntil": until, "queueOffset": position, "first": first}
+
+    def write(self, changes: Changes) -> None:
+        """As KeptTable, and the checkpoint of RocketMQ 5 after it."""
+        super().write(changes)
+        state = changes.table()
+        read, first = state["deliveredUntil"] // SECOND_MS * SECOND_MS, state["first"]
+        check = TimerCheck(read, 0, first, first)
+        self._disk.write_file_atomically(self._check_path, check.encode().ljust(_CHECK_FILE, b"\0"))
+
+    # --- the work ---------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait, as far as the queue is read."""
+        return self.schedule.count
+
+    def pause_s(self) -> float:
+        """How long until the next tick: less than TICK_S where a message is due before."""
+        return max(0.001, min(TICK_S, (self.schedule.first_due - self._now_ms()) / SECOND_MS))
+
+    def tick(self) -> None:
+        """Read what has come, and deliver what is due, in turns."""
+        if not self._runs:
+            self._runs = True
+            self._step()
+
+    def stop(self) -> None:
+        """Deliver no more: the broker stops. What is under way is noted when it is there."""
+        self._stopped = True
+
+    def _step(self) -> None:
+        ends = self._turns.clock() + TURN_S
+        more = False
+        try:
+            if not self._stopped:
+                more = self._deliver(ends) | self._read_queue(ends) | self._deliver(ends)
+        finally:
+            self._runs = more
+        if more:
+            self._turns.next(self._step)
+
+    def _read_queue(self, ends: float) -> bool:
+        """Take in what has come; whether there is more."""
+        queue = self._store.find_queue(names.TIMER_TOPIC, 0)
+        if queue is None:
+            return False
+        self._position = max(self._position, queue.min_offset)
+        selected = queue.select(self._position, AT_ONCE)
+        if selected is None:
+            return False
+        with selected:
+            units = bytes(selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE])
+        for at in range(0, len(units), UNIT_SIZE):
+            if self._turns.clock() >= ends:
+                return True
+            self._take_in(self._position, queue_unit.decode(units, at).physical_offset)
+            self._position += 1
+            self._changed = True
+        return bool(units)
+
+    def _take_in(self, offset: int, physical: int) -> None:
+        stored = self._stored(physical)
+        if stored is None:
+            self.lost += 1
+            return
+        pairs = stored.properties
+        timing = timing_of(pairs, stored.store_timestamp)
+        if timing is None:
+            self.lost += 1
+            return
+        if offset < self._before.queue_offset and timing.event <= self._before.until_ms:
+            return
+        key = pairs.get(properties.TIMER_DEL_UNIQKEY)
+        if key is not None and not timing.rolls:
+            self._deletes.setdefault(timing.out, Counter())[key] += 1
+        self.schedule.add(timing.event, offset)
+
+    def _deliver(self, ends: float) -> bool:
+        """Deliver what is due; whether there is more."""
+        schedule, clock = self.schedule, self._turns.clock
+        if clock() < self._resting_until:
+            return False
+        now = self._now_ms()
+        while schedule.open(now):
+            if clock() >= ends:
+                return True
+        while schedule.under_way < AT_ONCE:
+            entry = schedule.take(now)
+            if entry is None:
+                return False
+            self._changed = True
+            self._deliver_one(entry[1])
+            if clock() >= ends:
+                return True
+        return False
+
+    def _deliver_one(self, offset: int) -> None:
+        queue = self._store.find_queue(names.TIMER_TOPIC, 0)
+        unit = None if queue is None else queue.get(offset)
+        stored = None if unit is None else self._stored(unit.physical_offset)
+        timing = None if stored is None else timing_of(stored.properties, stored.store_timestamp)
+        if stored is None or timing is None:
+            self._dropped(offset)
+            return
+        key = stored.properties.get(properties.TIMER_DEL_UNIQKEY)
+        if not timing.rolls and key is not None:
+            self._forget_delete(timing.out, key)
+            self.schedule.done(offset)
+        elif not timing.rolls and self._is_deleted(timing.out, stored):
+            self.recalled += 1
+            self.schedule.done(offset)
+        else:
+            self._put(offset, stored, rolls=timing.rolls)
+
+    def _put(self, offset: int, stored: StoredMessage, *, rolls: bool) -> None:
+        message = due_message(stored)
+        if message is None or not (rolls or self._known(message.topic)):
+            self._dropped(offset)
+            return
+        pairs = {
+            **message.properties,
+            properties.TIMER_ENQUEUE_MS: str(stored.store_timestamp),
+            properties.TIMER_DEQUEUE_MS: str(self._now_ms()),
+        }
+        if rolls:
+            pairs[properties.TIMER_ROLL_TIMES] = str(_times(pairs) + 1)
+            message = DueMessage(*message._replace(topic=names.TIMER_TOPIC, queue_id=0))
+        topic = message.topic
+
+        def done(result: PutResult) -> None:
+            if result.status in STORED:
+                if result.append is not None:
+                    self._stats.put(topic, 1, result.append.size)
+                self.schedule.done(offset)
+            elif result.status in _HOPELESS:
+                self._dropped(offset)
+            else:
+                self.schedule.again(offset)
+                self._resting_until = self._turns.clock() + _AGAIN_S
+            self._changed = True
+
+        self._putter.put(DueMessage(*message._replace(properties=pairs)), done, wait=False)
+
+    def _dropped(self, offset: int) -> None:
+        self.lost += 1
+        self.schedule.done(offset)
+
+    def _stored(self, physical: int) -> StoredMessage | None:
+        try:
+            return self._store.look_message(physical)
+        except RStoreError:
+            return None
+
+    def _known(self, topic: str) -> bool:
+        """As of delayed messages: a group's own topic is made again."""
+        topics = self._topics
+        return (topics.there_soon(topic) if topic.startswith((RETRY, DLQ)) else topics.find(topic)) is not None
+
+    def _is_deleted(self, out: int, stored: StoredMessage) -> bool:
+        """Whether another one takes it out: releases name it in two ways (buildDeleteKey)."""
+        keys, pairs = self._deletes.get(out), stored.properties
+        key = pairs.get(properties.UNIQ_KEY)
+        if not keys or key is None:
+            return False
+        return key in keys or f"{pairs.get(properties.REAL_TOPIC)}+{key}" in keys
+
+    def _forget_delete(self, out: int, key: str) -> None:
+        keys = self._deletes.get(out)
+        if keys is not None:
+            keys[key] -= 1
+            if keys[key] <= 0:
+                del keys[key]
+            if not keys:
+                del self._deletes[out]
+
+
+def timing_of(pairs: Mapping[str, str], stored_ms: int) -> Timing | None:
+    """When a message of rmq_sys_wheel_timer is due; None: it does not say.
+
+    No setting counts here: a message that is read again after a start is due when it was before. What the client has
+    asked for is within the second after TIMER_OUT_MS, which was made of it (TimerGate). Source: #doEnqueue for ROLL_MS.
+    """
+    try:
+        out = parse_int(pairs[properties.TIMER_OUT_MS], LONG_MIN, LONG_MAX - SECOND_MS)
+    except (KeyError, ValueError):
+        return None
+    if out < 0:
+        return None
+    ahead = out - stored_ms
+    if ahead >= ROLL_MS:
+        rolled = ROLL_MS // 2 if ahead - ROLL_MS < ROLL_MS // 3 else ROLL_MS
+        return Timing(out, stored_ms + rolled, True)
+    if properties.TIMER_DEL_UNIQKEY in pairs:  # it is there for all that are due in its second
+        return Timing(out, out + SECOND_MS, False)
+    return Timing(out, min(max(_asked_ms(pairs, stored_ms), out + 1), out + SECOND_MS), False)
+
+
+def _asked_ms(pairs: Mapping[str, str], stored_ms: int) -> int:
+    name = next((name for name in TIMES if name in pairs), None)
+    if name is None:
+        return LONG_MAX
+    try:
+        value = parse_int(pairs[name], LONG_MIN, LONG_MAX)
+    except ValueError:
+        return LONG_MAX
+    if name == properties.TIMER_DELIVER_MS:
+        return value
+    return stored_ms + (value * SECOND_MS if name == properties.TIMER_DELAY_SEC else value)
+
+
+def _times(pairs: Mapping[str, str]) -> int:
+    try:
+        return parse_int(pairs.get(properties.TIMER_ROLL_TIMES, "0"))
+    except ValueError:
+        return 0
