@@ -55,13 +55,14 @@ class Topic:
 @dataclass(frozen=True)
 class Recipe:
     """How a store is made. `settings`: beside `SMALL`; `controller`: the name server is a controller, too;
-    `killed`: the broker is, at the end."""
+    `killed`: the broker is, at the end; `tiered`: its tiered files are packed, too, as NAME-files."""
 
     what: str
     settings: dict[str, object] = field(default_factory=dict)
     topics: tuple[Topic, ...] = (Topic("T"),)
     controller: bool = False
     killed: bool = False
+    tiered: bool = False
 
 
 RECIPES = {
@@ -100,9 +101,13 @@ RECIPES = {
             "messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore",
             "tieredBackendServiceProvider": "org.apache.rocketmq.tieredstore.provider.PosixFileSegment",
             "tieredStorageLevel": "FORCE",
-            "tieredStoreGroupCommit": "false",
-            "commitLogRollingMinimumSize": 1_024,
+            "tieredStoreGroupCommitTimeout": 1_000,
+            "tieredStoreCommitLogMaxSize": 1_000,
+            "tieredStoreConsumeQueueMaxSize": 160,
+            "tieredStoreIndexFileMaxHashSlotNum": 20,
+            "tieredStoreIndexFileMaxIndexNum": 80,
         },
+        tiered=True,
     ),
 }
 
@@ -142,12 +147,19 @@ def generate(name: str, work: Path, into: Path) -> None:
         lines = "".join(f"{key}={value}\n" for key, value in {**settings, **own}.items())
         broker = stack.enter_context(real_broker.broker(store, names, lines, port=port, apache=apache))
         asyncio.run(_send(broker.broker, recipe))
+        if recipe.tiered:
+            _until_tiered(work / "older", recipe)
         if recipe.killed:
             broker.kill()
     for pattern in LEFT_OUT:
         for file in store.glob(pattern):
             file.unlink()
     packed = fixtures.pack(store, name, int(time.time()), into)
+    beside = {}
+    if recipe.tiered:
+        files = f"{name}-files"
+        (work / "older").rename(work / files)
+        beside = {"files": fixtures.sha256(fixtures.pack(work / files, files, int(time.time()), into))}
     manifest = {
         "what": recipe.what,
         "generator": "tests/compat/generate5.py",
@@ -159,6 +171,7 @@ def generate(name: str, work: Path, into: Path) -> None:
         "leftOut": list(LEFT_OUT),
         "messages": {topic.name: topic.count for topic in recipe.topics},
         "sha256": fixtures.sha256(packed),
+        **beside,
     }
     (into / f"{name}.manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     print(f"{name}: {packed.stat().st_size} bytes packed", flush=True)
@@ -201,6 +214,15 @@ async def _put(client: RemotingClient, topic: Topic, at: int) -> None:
             return
         assert time.monotonic() < until, f"{answer.code} {answer.remark}"  # a new leader takes its time
         await asyncio.sleep(0.2)
+
+
+def _until_tiered(older: Path, recipe: Recipe) -> None:
+    """Waits until the tiered queues have a unit of 20 bytes for each message."""
+    wanted = sum(topic.count for topic in recipe.topics) * 20
+    until = time.monotonic() + 2 * WAIT_S
+    while sum(file.stat().st_size for file in older.glob("*/*/*/*/CONSUME_QUEUE/*")) < wanted:
+        assert time.monotonic() < until, sorted(older.glob("*/*/*/*/*/*"))
+        time.sleep(0.2)
 
 
 def _body(topic: Topic, at: int) -> bytes:

@@ -129,6 +129,12 @@ def test_what_rocketmq_5_keeps(name: str, words: str, cli: Cli, tmp_path_factory
     assert all(set(line) == stated for line in lines)
 
 
+def test_tiered_files(cli: Cli, tmp_path: Path) -> None:
+    lines = cli("--json", "dump", "tiered", newer.unpack_files("tiered", tmp_path)).lines
+    assert all(set(line) == keys_of("Units, entries", "dump tiered") for line in lines)
+    assert lines
+
+
 def test_what_rocketmq_5_adds_to_the_checkpoint(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:
     store = newer.unpack("timer", tmp_path_factory.mktemp("store"))
     line = cli("--store", store, "--json", "dump", "checkpoint").json

@@ -39,7 +39,7 @@ def test_every_command_explains_itself(name: str, cli: Cli) -> None:
         assert option in ran.out
 
 
-DUMPS = ("commitlog", "consumequeue", "index", "checkpoint", "timerlog", "timerwheel", "epoch", "config")
+DUMPS = ("commitlog", "consumequeue", "index", "checkpoint", "timerlog", "timerwheel", "epoch", "tiered", "config")
 
 
 @pytest.mark.parametrize("name", DUMPS)

@@ -21,8 +21,17 @@ def manifest(name: str) -> dict[str, Any]:
 
 def unpack(name: str, into: Path) -> Path:
     """The store at `into/NAME`; zeros become holes, as a timer wheel is 38 MB of them."""
+    return _unpack(name, manifest(name)["sha256"], into)
+
+
+def unpack_files(name: str, into: Path) -> Path:
+    """The tiered files of a store, at `into/NAME-files`: its tieredStoreFilePath."""
+    return _unpack(f"{name}-files", manifest(name)["files"], into)
+
+
+def _unpack(name: str, digest: str, into: Path) -> Path:
     packed = DIRECTORY / f"{name}.tar.xz"
-    assert hashlib.sha256(packed.read_bytes()).hexdigest() == manifest(name)["sha256"]
+    assert hashlib.sha256(packed.read_bytes()).hexdigest() == digest
     with tarfile.open(packed) as tar:
         for member in tar:
             path = into / member.name

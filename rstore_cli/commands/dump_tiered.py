@@ -1,0 +1,101 @@
+"""`rstore dump tiered`: the messages in the tiered files of a RocketMQ 5 broker."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from engine.errors import InvalidArgument
+from rstore_cli._common import FOUND, settings_of
+from rstore_cli.commands.dump_timer import Limit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.files.disk import Disk
+    from engine.inspect.dump.tiered import TieredQueue, TieredRow
+
+_SETTING = "tieredStoreFilePath"
+
+
+def tiered(
+    context: typer.Context,
+    directory: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", help="tieredStoreFilePath of the broker, or a directory in it."),
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", min=0, metavar="N", help="Only this queue.")] = None,
+    limit: Limit = None,
+    redact: Annotated[bool, typer.Option("--redact", help="Leave bodies out.")] = False,
+) -> None:
+    """Show the messages in the tiered files of a RocketMQ 5 broker. Exit code 1 when there is damage.
+
+    The files lie where its setting tieredStoreFilePath says (on this machine: the provider PosixFileSegment); DIR
+    names them where no store is at hand.
+    """
+    settings = settings_of(context)
+    output = settings.output()
+    place = os.path.abspath(directory) if directory is not None else settings.load().other.get(_SETTING, "").strip()
+    if not place:
+        raise InvalidArgument(
+            f"the store's settings have no {_SETTING}",
+            hint="name its directory: rstore dump tiered DIR, or give the broker's conf: --config FILE",
+        )
+
+    from engine.files.disk import Disk
+    from engine.inspect.dump.dump import DAMAGE
+    from engine.inspect.dump.tiered import tiered_queues
+
+    disk = Disk()
+    queues = tiered_queues(disk, place)
+    chosen = [one for one in queues if topic in (None, one.topic) and queue in (None, one.queue_id)]
+    if not chosen:
+        known = ", ".join(sorted({f"{one.topic} {one.queue_id}" for one in queues})[:10])
+        raise InvalidArgument(f"no such queue in the tiered files: there are {known}")
+    damaged = False
+    for row in islice(_rows(disk, chosen), limit):
+        damaged |= row.kind == DAMAGE or row.reason is not None
+        if output.json:
+            output.line(_line(row, redact))
+        else:
+            output.raw(_text(row, redact))
+    if damaged:
+        raise typer.Exit(FOUND)
+
+
+def _rows(disk: Disk, queues: list[TieredQueue]) -> Iterator[TieredRow]:
+    from engine.config import StoreConfig
+    from engine.inspect.dump.tiered import dump_tiered
+
+    for one in queues:
+        yield from dump_tiered(disk, one, max_message_size=StoreConfig().max_message_size)
+
+
+def _line(row: TieredRow, redact: bool) -> dict[str, Any]:
+    from engine.format.message_json import to_json
+
+    line: dict[str, Any] = {
+        "kind": row.kind, "topic": row.queue.topic, "queueId": row.queue.queue_id, "offset": row.offset,
+        "length": row.length, "queueOffset": row.queue_offset, "file": row.path, "reason": row.reason,
+    }  # fmt: skip
+    return line | {"message": None if row.message is None else to_json(row.message, redact=redact)}
+
+
+def _text(row: TieredRow, redact: bool) -> str:
+    from rstore_cli.messages import to_text
+    from rstore_cli.render import size
+
+    name = f"{row.queue.topic} {row.queue.queue_id}"
+    lines = [] if row.message is None else to_text(row.message, redact=redact)
+    if row.message is None and row.reason is None:
+        lines = [f"blank at {row.offset}, {size(row.length)}: {name}"]
+    if row.reason is not None:
+        lines.append(f"! damage in {name} at {row.offset}, {size(row.length)}, in {row.path}: {row.reason}")
+    elif row.message is not None and row.queue_offset is None:
+        lines.append("  in no queue yet")
+    return "\n".join(lines)
