@@ -74,7 +74,7 @@ class ReadStore(MessageReader):
         self._lock = threading.Lock()
         self._queues: dict[TopicQueue, ClosedQueue] = {}
         self._index_files: dict[str, ClosedIndexFile] = {}
-        self._known = frozenset(queue.queue for queue in self.files.queues)
+        self._known = {queue.queue: queue.source or self._disk for queue in self.files.queues}
         self._closed = False
         self.log = ClosedLogReader(self._disk, self.files.log, self.config, self._index_end())
 
@@ -118,7 +118,8 @@ class ReadStore(MessageReader):
             if queue is None and wanted in self._known:
                 base = str(self.config.store_path_root_dir / names.CONSUMEQUEUE)
                 size = self.config.mapped_file_size_consume_queue
-                queue = ClosedQueue(self._disk, base, wanted, size, self.log.min_offset, self._ext(wanted))
+                disk = self._known[wanted]
+                queue = ClosedQueue(disk, base, wanted, size, self.log.min_offset, self._ext(wanted))
                 self._queues[wanted] = queue
                 self._look_at_log_again(queue.max_physical_offset)
             return queue

@@ -181,8 +181,40 @@ CODES: dict[str, Code] = {
     ),
     "unit-time": Code(
         _ERROR,
-        "the store time of a batch queue unit does not match its record: a search by time finds the wrong message",
+        "the store time in a unit does not match its record: a search by time finds the wrong message",
         fix=Fix.REBUILD,
+    ),
+    "rocksdb-damage": Code(
+        _ERROR,
+        "a database with consume queues is damaged: its broker may not start, or not find messages",
+        "move that directory away: its 5.x broker makes the queues anew from the log when it starts (5.3.3 and 5.5.0 "
+        "leave out a record at offset 0)",
+        Fix.BRING,
+    ),
+    "rocksdb-torn": Code(
+        _WARNING,
+        "the log of a RocksDB database ends early: its broker reads what is before, and starts",
+        "nothing to do: what came after it is lost, such as the latest offsets of groups",
+    ),
+    "rocksdb-table": Code(
+        _WARNING,
+        "a table that the manifest of its database does not name: RocksDB deletes it at the next start",
+        "if units are missing, move the database away: its 5.x broker makes the queues anew from the log",
+    ),
+    "rocksdb-entry": Code(
+        _WARNING,
+        "a key or value in a database that RocketMQ does not write: a broker passes it over",
+        "nothing to do",
+    ),
+    "queue-end": Code(
+        _ERROR,
+        "the last message that a database names for a queue has no unit: a broker gives out later queue offsets",
+        "its 5.x broker makes the queues anew from the log when it starts without that directory",
+    ),
+    "unit-twice": Code(
+        _ERROR,
+        "the unit of a queue in RocksDB differs from the one in its file: consumers get what the broker reads",
+        "its 5.x broker makes the queues in RocksDB anew from the log when it starts without that directory",
     ),
     "unit-witness": Code(
         _WARNING,

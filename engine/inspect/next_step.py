@@ -71,6 +71,8 @@ _NAMED = re.compile(rf"\brstore (?=(?:{'|'.join(STORE_COMMANDS)})\b(?!-| --conf\
 """What stands before such a command in a text. `doctor --conf FILE` is about the file alone, and a command as it was
 typed may name the store after its word."""
 NEWER = "newer-store"
+_OF_A_DATABASE = ("rocksdb-damage", "queue-end", "unit-twice")
+"""Of RocketMQ 5, and what its broker does not mend by itself."""
 """The finding of a store that is never changed here."""
 THEIRS = NextStep(
     None, "start the store's own RocketMQ 5 broker, which recovers it; rstore never changes a RocketMQ 5 store"
@@ -157,6 +159,16 @@ def needs_recovery(config: StoreConfig) -> Refused:
     )
 
 
+def queues_anew(database: str) -> NextStep:
+    """Units are missing in a database with queues, and its broker does not write single ones again: measured with
+    5.3.3 and 5.5.0, which continue after the last record that has its units."""
+    return NextStep(
+        None,
+        f"stop the broker and move {database}/ away: its 5.x broker makes the queues anew from the log when it starts, "
+        "but for a record at offset 0; it writes no single unit again",
+    )
+
+
 def bring(what: str) -> NextStep:
     """Something that no command can do."""
     return NextStep(None, what)
@@ -171,6 +183,9 @@ def of_findings(
     """
     wrong = [one for one in findings if one.severity is not Severity.INFO]
     if any(one.code == NEWER for one in findings):
+        damaged = next((one for one in wrong if one.code in _OF_A_DATABASE), None)
+        if damaged is not None:
+            return bring(f"{damaged.where}: {damaged.hint}")
         return None if everything and not wrong else THEIRS if wrong else read_newer(config)
     first = min(wrong, key=lambda one: _ORDER.index(one.fix), default=None)
     if first is None or (first.fix in (Fix.ADVISE, Fix.NOTHING) and not everything):

@@ -298,9 +298,9 @@ def config(context: typer.Context) -> None:
         if file.source is not None:
             output.raw(json.dumps(file.value, indent=2, ensure_ascii=False))
         output.text()
-    hidden = files.newer.where(ROCKSDB_CONFIG)
-    if hidden:
-        output.note(f"note: {ROCKSDB_CONFIG} ({hidden}) are not read: start its own RocketMQ 5 broker and ask that")
+    if files.newer.no_config_files:
+        hidden = files.newer.where(ROCKSDB_CONFIG)
+        output.note(f"note: {ROCKSDB_CONFIG} ({hidden}) are not read: pip install 'rstore[rocksdb]'")
     elif not some:
         output.note("no configuration: a broker keeps it in config/ in the store's directory")
     if broken:

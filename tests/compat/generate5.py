@@ -55,7 +55,9 @@ class Topic:
 @dataclass(frozen=True)
 class Recipe:
     """How a store is made. `settings`: beside `SMALL`; `controller`: the name server is a controller, too;
-    `killed`: the broker is, at the end; `tiered`: its tiered files are packed, too, as NAME-files."""
+    `killed`: the broker is, at the end; `tiered`: its tiered files are packed, too, as NAME-files; `offsets`: (group,
+    topic, queue id, offset) that are committed; `java`: its options; `before`: settings of a run before that is sent
+    the same; `version`: of the broker."""
 
     what: str
     settings: dict[str, object] = field(default_factory=dict)
@@ -63,11 +65,50 @@ class Recipe:
     controller: bool = False
     killed: bool = False
     tiered: bool = False
+    offsets: tuple[tuple[str, str, int, int], ...] = ()
+    java: tuple[str, ...] = ()
+    before: dict[str, object] | None = None
+    version: str = "5.5.0"
+
+
+ROCKSDB = {**NO_WHEEL, "storeType": "defaultRocksDB", "rocksdbCompressionType": "lz4"}
+UNSAFE = ("--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED", "-Dio.netty.tryReflectionSetAccessible=true")
+"""What ConfigStorage asks for on Java 17."""
+OFFSETS = (("readers", "T", 0, 7), ("readers", "T", 1, 10), ("others", "Orders", 0, 3))
 
 
 RECIPES = {
     "default": Recipe("A default broker: consume queues of files, and beside them what RocketMQ 5 keeps for itself."),
     "rocksdb": Recipe("Consume queues in RocksDB.", {**NO_WHEEL, "storeType": "defaultRocksDB"}),
+    "rocksdb-5.3.3": Recipe(
+        "Consume queues and configuration in RocksDB, with offsets, by 5.3.3.",
+        ROCKSDB,
+        topics=(Topic("T"), Topic("Orders", 30)),
+        offsets=OFFSETS,
+        version="5.3.3",
+    ),
+    "rocksdb-killed": Recipe(
+        "The same by 5.5.0, and the broker was killed: what was written last is in write-ahead logs alone.",
+        ROCKSDB,
+        topics=(Topic("T"), Topic("Orders", 30)),
+        offsets=OFFSETS,
+        killed=True,
+    ),
+    "rocksdb-both": Recipe(
+        "Consume queues in files, and since its second start in RocksDB, too, in a directory of their own.",
+        {**NO_WHEEL, "rocksdbCQDoubleWriteEnable": "true"},
+        version="5.3.3",
+        topics=(Topic("T"), Topic("Orders", 30)),
+        before=NO_WHEEL,
+        offsets=OFFSETS,
+    ),
+    "rocksdb-v2": Recipe(
+        "Consume queues in files, and configuration in one RocksDB database.",
+        {**NO_WHEEL, "configManagerVersion": "v2"},
+        topics=(Topic("T"), Topic("Orders", 30)),
+        offsets=OFFSETS,
+        java=UNSAFE,
+    ),
     "batch": Recipe(
         "A topic whose consume queues have a unit a batch, beside a plain topic.",
         NO_WHEEL,
@@ -130,7 +171,7 @@ def main(argv: list[str]) -> int:
 def generate(name: str, work: Path, into: Path) -> None:
     """Makes one store."""
     recipe, store = RECIPES[name], work / name
-    apache = toolchain.apache_broker5()
+    apache = toolchain.apache_broker5(recipe.version)
     settings = {**SMALL, **recipe.settings}
     own: dict[str, object] = {"brokerName": "broker-a", "tieredStoreFilePath": work / "older"}
     with ExitStack() as stack:
@@ -145,7 +186,12 @@ def generate(name: str, work: Path, into: Path) -> None:
         names = stack.enter_context(real_broker.name_server(work / "names", settings=said, apache=apache))
         own["dLegerPeers"] = f"n0-127.0.0.1:{port + 2}"
         lines = "".join(f"{key}={value}\n" for key, value in {**settings, **own}.items())
-        broker = stack.enter_context(real_broker.broker(store, names, lines, port=port, apache=apache))
+        options = {"port": port, "java_options": recipe.java, "apache": apache}
+        if recipe.before is not None:
+            first = "".join(f"{key}={value}\n" for key, value in {**SMALL, **recipe.before, **own}.items())
+            with real_broker.broker(store, names, first, **options) as broker:
+                asyncio.run(_send(broker.broker, recipe))
+        broker = stack.enter_context(real_broker.broker(store, names, lines, **options))
         asyncio.run(_send(broker.broker, recipe))
         if recipe.tiered:
             _until_tiered(work / "older", recipe)
@@ -191,6 +237,14 @@ async def _send(address: str, recipe: Recipe) -> None:
         for topic in recipe.topics:
             for queue_id in range(2):
                 await _until_there(client, topic, queue_id)
+        for group, name, queue_id, offset in recipe.offsets:
+            made = {"groupName": group, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16}
+            body = json.dumps(made).encode()
+            answer = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body, timeout_s=20)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            told = {"consumerGroup": group, "topic": name, "queueId": str(queue_id), "commitOffset": str(offset)}
+            answer = await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, told, timeout_s=20)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
 async def _put(client: RemotingClient, topic: Topic, at: int) -> None:

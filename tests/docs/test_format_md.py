@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine import format as layouts
+from engine.files.disk import Disk
+from engine.files.rocksdb import RocksDatabase
 from engine.format import (
     batch,
     batch_unit,
@@ -23,6 +25,7 @@ from engine.format import (
     queue_ext,
     queue_unit,
     record,
+    rocksdb_queue,
     sysflag,
     timer_check,
     timer_log,
@@ -58,6 +61,7 @@ LAYOUTS: list[tuple[str, struct.Struct, list[str] | None]] = [
     ("Batch", batch._HEAD, None),
     ("Queue unit", queue_unit.UNIT, fields_of(queue_unit.QueueUnit)),
     ("Unit of a batch queue", batch_unit.BATCH_UNIT, fields_of(batch_unit.BatchUnit)),
+    ("Consume queues in RocksDB", rocksdb_queue._UNIT, fields_of(rocksdb_queue.RocksDBUnit)),
     ("Extension unit", queue_ext._HEAD, None),
     ("Index header", index_file._HEADER, fields_of(index_file.IndexHeader)),
     ("Index entry", index_file._ENTRY, fields_of(index_file.IndexEntry)),
@@ -197,6 +201,20 @@ class TestTheExample:
         assert f"messages {found.base_offset} to {found.end_offset - 1}" in section(FORMAT, "A batch queue unit")
         queue = newer.unpack("batch", tmp_path) / "batchconsumequeue" / "B" / "0" / "00000000000000000000"
         assert queue.read_bytes()[at : at + len(data)] == data
+
+    def test_the_unit_in_rocksdb_has_the_values_stated(self, tmp_path: Path) -> None:
+        pytest.importorskip("rocksdict")
+        title = "A unit in RocksDB"
+        unit_key, unit, end_key, end = (hexdump(block)[1] for block in code_blocks(section(FORMAT, title)))
+        assert rocksdb_queue.decode_unit_key(unit_key) == rocksdb_queue.UnitKey(b"Orders", 1, 2)
+        assert stated_in(title)[0] == dataclasses.asdict(rocksdb_queue.decode_unit(unit))
+        assert rocksdb_queue.decode_offset_key(end_key) == rocksdb_queue.OffsetKey(b"Orders", 1, is_max=True)
+        assert rocksdb_queue.decode_offset(end) == (13958, 14)
+        place = newer.unpack("rocksdb-5.3.3", tmp_path) / "consumequeue"
+        with RocksDatabase(Disk(), str(place)) as database:
+            for family, key, value in ((rocksdb_queue.UNITS, unit_key, unit), (rocksdb_queue.OFFSETS, end_key, end)):
+                (item,) = database.page(family, key, most=1).items()
+                assert (bytes(item.key), bytes(item.value)) == (key, value)
 
     def test_the_header_has_the_values_stated(self) -> None:
         at, data = self.header

@@ -24,6 +24,9 @@ from engine.format import (
     properties,
     queue_ext,
     queue_unit,
+    rocksdb_config,
+    rocksdb_log,
+    rocksdb_queue,
     timer_check,
     timer_log,
     timer_wheel,
@@ -182,6 +185,12 @@ def _text(decode: Callable[[str], object]) -> Callable[[bytes], object]:
     return lambda data: decode(data.decode("utf-8", "replace"))
 
 
+def _config_entry(data: bytes) -> object:
+    """The first byte tells where the key ends."""
+    end = 1 + (data[0] if data else 0)
+    return rocksdb_config.decode_v2(data[1:end], data[end:])
+
+
 def _seeds() -> dict[str, tuple[bytes, ...]]:
     records = [bytes(record) for record in logs.build(_messages(), 1 << 16).records]
     return {
@@ -189,6 +198,11 @@ def _seeds() -> dict[str, tuple[bytes, ...]]:
         "batches": (
             batch.encode([]),
             batch.encode([BatchItem(b"a"), BatchItem(b"body" * 20, -5, b"TAGS\x01a\x02KEYS\x01b c")] * 3),
+        ),
+        "rocksdb-config": (
+            b"\x07\x01\x00\x03\x02\x00\x01T\x01{}",
+            b"\x10\x01\x00\x01\x02\x00\x01g\x01\x00\x01T\x01\x00\x00\x00\x03" + bytes(8),
+            b"\x10\x01\x00\x04\x01data_version" + bytes(24),
         ),
         "properties": tuple(properties.join(put.properties).encode() for put in _messages()),
     }
@@ -213,6 +227,12 @@ def targets() -> dict[str, Target]:
             "queue-ext", queue_ext.decode, (queue_ext.ExtUnit(-5, 1_700_000_000_000, b"\x55" * 8).encode(), bytes(64))
         ),
         Target("checkpoint", checkpoint.decode, (checkpoint.Checkpoint(5, 6, 7).encode() + bytes(40),)),
+        Target("rocksdb-unit-key", rocksdb_queue.decode_unit_key, (rocksdb_queue.UnitKey(b"T", 1, 2).encode(),)),
+        Target("rocksdb-end-key", rocksdb_queue.decode_offset_key, (rocksdb_queue.OffsetKey(b"T", 1, True).encode(),)),
+        Target("rocksdb-unit", rocksdb_queue.decode_unit, (rocksdb_queue.RocksDBUnit(1, 2, 3, 4).encode(),)),
+        Target("rocksdb-end", rocksdb_queue.decode_offset, (rocksdb_queue.encode_offset(1, 2),)),
+        Target("rocksdb-config", _config_entry, seeds["rocksdb-config"]),
+        Target("rocksdb-log", rocksdb_log.torn_at, (b"\0\0\0\0\5\0\1abcde" * 2, b"\0\0\0\0\5\0\2abcde")),
         Target("timer-unit", timer_log.decode, (timer_log.TimerUnit(52, -1, 1, 5, 6, 7, 8, 9).encode() * 2,)),
         Target("timer-slot", timer_wheel.decode, (timer_wheel.TimerSlot(5, 0, 52, 2).encode(),)),
         Target("timer-check", timer_check.decode, (timer_check.TimerCheck(5, 6, 7).encode() + bytes(8),)),

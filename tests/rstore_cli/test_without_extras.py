@@ -20,7 +20,7 @@ Store = Callable[[str], Path]
 LEFT_OUT = {"numba", "uvloop", "aiohttp", "jinja2", "prometheus_client", "python-json-logger"}
 MODULES = (
     *("numba", "llvmlite", "uvloop", "aiohttp", "jinja2", "prometheus_client", "pythonjsonlogger", "pyspark"),
-    *("pyarrow", "blake3", "zstandard", "cryptography", "obstore"),
+    *("pyarrow", "blake3", "zstandard", "cryptography", "obstore", "rocksdict"),
 )
 
 RUN = """if True:

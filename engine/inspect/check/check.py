@@ -33,6 +33,7 @@ from engine.inspect.check.index import IndexPart, check_index_file, check_order
 from engine.inspect.check.log import LogPart
 from engine.inspect.check.queues import LogView, QueueJudge, dispatched
 from engine.inspect.check.reading import CheckReading
+from engine.inspect.check.rocksdb_queues import check_database
 from engine.inspect.check.served import check_served
 from engine.inspect.check.verify import judge_tail
 from engine.inspect.finding import Finding, Findings, place
@@ -174,6 +175,7 @@ class _Run:
         self._files = files = as_planned(named, self._layout)
         self._known = known_places(disk, files.root)
         self._findings = Findings()
+        self._files = files = check_database(disk, files, self._findings, live=self.live)
         self._stale_from: int | None = None
         self._seen = _Seen(log_files=len(files.log), queues=len(files.queues), index_files=len(files.index))
 
@@ -196,6 +198,8 @@ class _Run:
         findings = self._findings.result()
         everything = not self._seen.skipped
         following = next_step.of_findings(self._files.config, findings, everything=everything, live=self.live)
+        if self._stays_without(parts) and following == next_step.THEIRS:
+            following = next_step.queues_anew(self._files.newer.queue_database)
         rebuild = next_step.step(self._files.config, Fix.REBUILD)
         if self._mended is not None and everything and not self.live and following == rebuild:
             findings = self._mended(self._named, findings)  # what it would leave names no command
@@ -212,6 +216,18 @@ class _Run:
             batches=bool(self._files.newer.batch_topics),
             seconds=time.monotonic() - began,
             next=following,
+        )
+
+    def _stays_without(self, parts: list[LogPart]) -> bool:
+        """Whether a record has no unit in RocksDB that its broker takes for dispatched."""
+        rocksdb = self._files.rocksdb
+        if rocksdb is None:
+            return False
+        return any(
+            int(row["physical_offset"]) < rocksdb.dispatched and part.queues[int(row["queue"])] in rocksdb.read
+            for part in parts
+            if part.pending is not None
+            for row in part.pending
         )
 
     def _counts(self, by_severity: Counter[Severity]) -> dict[str, Any]:

@@ -109,12 +109,15 @@ def read_tables(disk: Disk, directory: str, name: str, findings: Findings) -> tu
     place = f"config/{name}"
     file, backup = read_table(disk, directory, name), read_table(disk, directory, name, backup=True)
     does = fate(file, backup)
+    if file.text.torn:
+        where = f"config/{file.text.database}"
+        findings.add("rocksdb-torn", where, where, file.text.torn)
     if file.state is ConfigFileState.SOUND and file.text.odd:
         findings.add("config-not-strict", place, place, ", ".join(file.text.odd))
     if file.state is ConfigFileState.SOUND:
         if not backup.loads and backup.state not in (ConfigFileState.MISSING, ConfigFileState.EMPTY):
             findings.add("config-bak-bad", place + BACKUP, place + BACKUP, str(backup.problem))
-        return file.tables, name
+        return file.tables, f"{file.text.database}/" if file.text.database else name
     if does is Fate.BACKUP and file.state is not ConfigFileState.WRONG:
         findings.add("config-bak", place, place, str(file.problem))
     elif file.state is ConfigFileState.WRONG:

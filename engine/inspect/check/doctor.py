@@ -113,7 +113,16 @@ DOCTOR_CODES: dict[str, Code] = {
     **{
         name: CODES[name]
         for name in (
-            *("newer-store", "file-size", "file-stray", "file-absent", "file-ignored", "queue-empty"),
+            *(
+                "newer-store",
+                "rocksdb-damage",
+                "rocksdb-torn",
+                "file-size",
+                "file-stray",
+                "file-absent",
+                "file-ignored",
+                "queue-empty",
+            ),
             *("not-closed", "repair-unfinished", "undo-unfinished", "disk-space"),
             *("log-misplaced", "log-surplus", "log-missing", "path-missing", "path-unnamed", "log-gap", "log-accepted"),
             "checkpoint-missing",

@@ -6,10 +6,13 @@ import os
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from engine.errors import FormatError
+from engine.files.rocksdb import has_rocksdict
 from engine.format import names
 from engine.inspect.finding_codes import Fix
 from engine.inspect.store.known import known_of
 from engine.inspect.store.layout import arranged
+from engine.inspect.store.newer import ROCKSDB_CONFIG, ROCKSDB_QUEUES
 from engine.inspect.store.odd import QUEUE_EMPTY, SIZE, STRAY
 from engine.inspect.store.path_slips import hint_of, key_of, log_settings, meant_instead, slip_of
 from engine.inspect.store.repairs import unfinished
@@ -77,7 +80,11 @@ def file_findings(
 def _newer_findings(files: StoreFiles, findings: Findings) -> None:
     for part in files.newer.parts:
         unread = ", not read by rstore" if part in files.newer.not_looked_at else ""
+        if unread and part.what in (ROCKSDB_QUEUES, ROCKSDB_CONFIG) and not has_rocksdict():
+            unread = ", read with the package rocksdict: pip install 'rstore[rocksdb]'"
         findings.add("newer-store", part.where, part.where, part.what + unread)
+    if isinstance(files.newer.unread, FormatError) and files.newer.queue_database:
+        note_damage(files, files.newer.unread, findings)
 
 
 def is_log_gone(files: StoreFiles, layout: Layout | None) -> bool:
@@ -172,3 +179,11 @@ def unnamed_finding(disk: Disk, files: StoreFiles, missing: Iterable[tuple[int, 
     if path is not None:
         where = os.path.relpath(path, files.root)
         findings.add("path-unnamed", where, where)
+
+
+def note_damage(files: StoreFiles, error: FormatError, findings: Findings) -> None:
+    """A database with consume queues that can't be read."""
+    place = os.path.relpath(error.path, files.root) if error.path else files.newer.queue_database
+    if error.offset is not None:
+        place = f"{place} at {error.offset}"
+    findings.add("rocksdb-damage", files.newer.queue_database, place, error.message)

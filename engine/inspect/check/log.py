@@ -20,6 +20,7 @@ from engine.format.queue_unit import EXT_ADDRESS_MAX
 from engine.inspect.check.doubts import DoubtfulRecords
 from engine.inspect.check.index import IndexPiece, KeyComparer
 from engine.inspect.check.queue_compare import QueueComparer, lost_delivery_time
+from engine.inspect.check.rocksdb_queues import StoreTimes
 from engine.inspect.check.stale_tail import goes_back
 from engine.inspect.check.verify import settled_events
 from engine.inspect.finding import Findings, place
@@ -317,11 +318,14 @@ class UnitJudge:
         self._ext_size = files.config.mapped_file_size_consume_queue_ext
         self._findings = findings
         self._doubtful = doubtful
+        self._times = None if files.rocksdb is None else StoreTimes(files.rocksdb, findings)
 
     def observe(self, queue: TopicQueue, units: NDArray[np.void], want: NDArray[np.void]) -> None:
         """Units on disk, and those that their records derive to."""
         import numpy as np
 
+        if self._times is not None:
+            self._times.observe(queue, want)
         differs = units["tags_code"] != want["tags_code"]
         if not differs.any():
             return

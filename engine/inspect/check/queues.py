@@ -123,7 +123,9 @@ class QueueJudge:
         real = is_real(units)
         front = offsets < account.right.start if account.right else np.ones(len(units), dtype=np.bool_)
         filling = (units["physical_offset"] == PRE_BLANK.physical_offset) & (units["size"] == PRE_BLANK_SIZE)
-        filling &= (units["tags_code"] == PRE_BLANK.tags_code) & front
+        filling &= units["tags_code"] == PRE_BLANK.tags_code
+        if account.rows is None or not account.rows.may_lack_units:  # else its record says that it has no unit
+            filling &= front
         self._note("unit-invalid", queue, offsets, units, ~real & ~filling)
         physical = units["physical_offset"].astype(np.int64)
         left = real & ~(front & (physical < view.log_min))

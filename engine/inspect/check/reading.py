@@ -50,7 +50,8 @@ class CheckReading:
                 stop = live_end(source)
         indexed = max((p.high for p in self.pieces or ()), default=0) if self.live else None
         size = sum(s.size for s in files.log)
-        count = 1 if self._by_threads() else processes(self.jobs, len(files.log), size)
+        one = files.rocksdb is not None or self._by_threads()  # an open database is not taken to another process
+        count = 1 if one else processes(self.jobs, len(files.log), size)
         log = tuple(s for s in files.log if stop is None or s.offset < stop)
         tasks = [
             LogTask(files, run, self.pieces, self.live, indexed, self.deadline, self.bridged, self.jobs, stop)

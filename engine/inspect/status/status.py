@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.config import STORE_SIZES, apache_key
+from engine.errors import FormatError
 from engine.files.lock import Holder, holder_of
 from engine.format import names
 from engine.format.index_file import ENTRY_SIZE
@@ -33,7 +34,7 @@ from engine.inspect.store.log_clock import LogClock, store_time_at
 from engine.inspect.store.queue_rows import QueueRows
 from engine.inspect.store.release import Release, release_of
 from engine.inspect.store.repairs import repairs
-from engine.inspect.store.survey import StoreFiles, survey
+from engine.inspect.store.survey import StoreFiles, survey, without_rocksdb
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.source import ClosedLog
 
@@ -68,7 +69,16 @@ STATUS_CODES: dict[str, Code] = {
     **{
         name: CODES[name]
         for name in (
-            *("newer-store", "file-size", "file-stray", "file-absent", "file-ignored", "queue-empty"),
+            *(
+                "newer-store",
+                "rocksdb-damage",
+                "rocksdb-torn",
+                "file-size",
+                "file-stray",
+                "file-absent",
+                "file-ignored",
+                "queue-empty",
+            ),
             *("not-closed", "repair-unfinished", "undo-unfinished", "disk-space"),
             *(
                 "log-misplaced",
@@ -234,6 +244,24 @@ def status(
         NotAStore, CannotRepair, StorageError.
     """
     named = survey(disk, config)
+    try:
+        return _look(disk, named, hours, rate_hours, full=full, progress=progress)
+    except FormatError as error:
+        if named.rocksdb is None:
+            raise
+        return _look(disk, without_rocksdb(named, error), hours, rate_hours, full=full, progress=progress)
+
+
+def _look(
+    disk: Disk,
+    named: StoreFiles,
+    hours: int,
+    rate_hours: int,
+    *,
+    full: bool,
+    progress: Callable[[int, int], None] | None,
+) -> StoreStatus:
+    """As `status`. Raises FormatError, too: what RocksDB has of the queues can't be read to its end."""
     holder = holder_of(disk, named.root)
     findings = Findings(STATUS_CODES)
     done = repairs(disk, named.root)

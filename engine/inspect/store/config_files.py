@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import FormatError
 from engine.format import fastjson, lenient, names
+from engine.format.rocksdb_config import DATABASE_V2, DATABASES
 from engine.inspect.store.config_shapes import TABLES, Shape, judge
+from engine.inspect.store.rocksdb_config import config_database, counter_of, merged, read_database
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -45,12 +47,15 @@ class ConfigFileState(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class ConfigText:
     """A file's JSON. `value`: as far as it can be read. `problem`: why a broker can't, in one sentence; `odd`: what of
-    it only fastjson reads."""
+    it only fastjson reads. `database`: name of the RocksDB database that it was read from; empty of a file.
+    `torn`: why the end of its write-ahead log is not in it."""
 
     state: ConfigFileState
     value: Any = None
     problem: str | None = None
     odd: tuple[str, ...] = ()
+    database: str = ""
+    torn: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +88,33 @@ class Fate(enum.Enum):
 
 
 def present_in(disk: Disk, directory: str) -> set[str]:
-    """The names in a directory, of whatever kind; none where there is no directory. Raises StorageError."""
-    return set(disk.listdir(directory)) if disk.is_dir(directory) else set()
+    """The names in a directory, of whatever kind; none where there is no directory. A file in whose place a database
+    of RocketMQ 5 is read counts as present. Raises StorageError."""
+    present = set(disk.listdir(directory)) if disk.is_dir(directory) else set()
+    if present & {*DATABASES.values(), DATABASE_V2}:
+        present |= {name for name in DATABASES if config_database(disk, directory, name) is not None}
+    return present
 
 
 def read_text(disk: Disk, directory: str, name: str) -> ConfigText:
-    """The JSON of a file. Reads `LARGEST` bytes at most. Raises StorageError."""
+    """The JSON of a file, or of the database in RocksDB that its broker reads in place of it. Reads `LARGEST` bytes of
+    a file at most. Raises StorageError."""
+    database = config_database(disk, directory, name)
+    if database is None:
+        return _read_file(disk, directory, name)
+    table = read_database(disk, database, name)
+    place = os.path.basename(database)
+    if table.problem is not None:
+        return ConfigText(ConfigFileState.BROKEN, table.value, table.problem, database=place)
+    file = _read_file(disk, directory, name) if place != DATABASE_V2 else ConfigText(ConfigFileState.MISSING)
+    if file.state is ConfigFileState.SOUND and counter_of(file.value) > table.counter():
+        return ConfigText(
+            ConfigFileState.SOUND, merged(name, table.value, file.value), odd=file.odd, database=place, torn=table.torn
+        )
+    return ConfigText(ConfigFileState.SOUND, table.value, database=place, torn=table.torn)
+
+
+def _read_file(disk: Disk, directory: str, name: str) -> ConfigText:
     path = os.path.join(directory, name)
     if not disk.exists(path):
         return ConfigText(ConfigFileState.MISSING, problem=NO_FILE)
@@ -154,6 +180,8 @@ def fate(file: ConfigTable, backup: ConfigTable) -> Fate:
     """What a broker does. Source: ConfigManager#load, #loadBak."""
     if file.loads:
         return Fate.FILE
+    if file.text.database:  # RocksDBConfigManager: what can't be opened or decoded ends the start
+        return Fate.FAILS
     if backup.loads:
         return Fate.BACKUP
     return Fate.NONE if backup.state in (ConfigFileState.MISSING, ConfigFileState.EMPTY) else Fate.FAILS
@@ -191,7 +219,9 @@ def read_config(disk: Disk, root: str, name: str) -> ConfigDump:
     directory = directory_of(root)
     file = read_text(disk, directory, name)
     if file.state is ConfigFileState.SOUND:
-        return ConfigDump(name, name, file.value)
+        return ConfigDump(name, f"{file.database}/" if file.database else name, file.value)
+    if file.database:
+        return ConfigDump(name, None, None, file.problem)
     also = read_text(disk, directory, name + BACKUP)
     if also.state is ConfigFileState.SOUND:
         return ConfigDump(name, name + BACKUP, also.value, file.problem)

@@ -85,7 +85,7 @@ class KnownNames:
             {topic: _queues_of(value) for topic, value in topics.items()},
             frozenset(groups - {""}),
             (files.root,),
-            files.newer.where(ROCKSDB_CONFIG),
+            files.newer.where(ROCKSDB_CONFIG) if files.newer.no_config_files else "",
         )
 
     @classmethod

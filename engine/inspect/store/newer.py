@@ -17,12 +17,14 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import NewerStore, NextStep, NotAStore, StorageError
+from engine.errors import NewerStore, NextStep, NotAStore, RStoreError, StorageError
 from engine.files.listing import is_lost_found
+from engine.files.rocksdb import has_rocksdict
 from engine.files.written import is_zero
 from engine.format import names
 from engine.format.property_crc import CrcDemand, is_sealed
 from engine.format.record import BLANK_SIZE, MAGIC_BYTES, MAGICS, POSITION_MAGIC, SIZE_AND_MAGIC, total_size_at
+from engine.format.rocksdb_config import DATABASE_V2, DATABASES
 from engine.inspect.next_step import command_line
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ FILES = "other files of RocketMQ 5"
 _FRONT = 1 << 20
 """Bytes of a segment that are looked at, for as many records at most:"""
 _RECORDS = 8
-_CONFIG_DIRECTORIES = ("topics", "subscriptionGroups", "consumerOffsets")
+_CONFIG_DIRECTORIES = (*DATABASES.values(), DATABASE_V2)
 _OWN_CONFIG = ("consumerOrderInfo.json", names.TIMER_CHECK, "timermetrics", "transactionMetrics")
 _TIERED_METADATA = "tieredStoreMetadata.json"
 _TABLE_END = 0x88E241B785F4CFF7.to_bytes(8, "little")
@@ -71,11 +73,15 @@ class Newer:
         parts: what RocketMQ 5 keeps here, the weightiest first.
         batch_topics: topics whose consume queues have a unit a batch.
         left: all files that RocketMQ 4.9 does not have, where they are the only part.
+        unread: why the consume queues in RocksDB are not read; None where they are.
+        reads_config: whether topics, groups and offsets in RocksDB are read.
     """
 
     parts: tuple[NewerPart, ...] = ()
     batch_topics: frozenset[str] = frozenset()
     left: tuple[str, ...] = ()
+    unread: RStoreError | None = None
+    reads_config: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.parts)
@@ -91,13 +97,16 @@ class Newer:
     @property
     def not_looked_at(self) -> tuple[NewerPart, ...]:
         """Parts that hold what is not read here."""
-        read = (FILES, PROPERTY_CRC, CONTROLLER, BATCH_QUEUES)
+        read = {FILES, PROPERTY_CRC, CONTROLLER, BATCH_QUEUES}
+        read |= set() if self.no_queue_files else {ROCKSDB_QUEUES}
+        read |= set() if self.no_config_files else {ROCKSDB_CONFIG}
         return tuple(part for part in self.parts if part.what not in read)
 
     @property
     def not_counted(self) -> tuple[str, ...]:
         """Where queues are whose messages `status` does not count."""
-        return tuple(part.where for part in self.parts if part.what in (ROCKSDB_QUEUES, BATCH_QUEUES))
+        uncounted = (ROCKSDB_QUEUES, BATCH_QUEUES) if self.no_queue_files else (BATCH_QUEUES,)
+        return tuple(part.where for part in self.parts if part.what in uncounted)
 
     @property
     def some_queues(self) -> bool:
@@ -106,13 +115,18 @@ class Newer:
 
     @property
     def no_queue_files(self) -> bool:
-        """Whether the consume queues are in RocksDB alone."""
-        return self.has(ROCKSDB_QUEUES)
+        """Whether the consume queues are in RocksDB, and not read."""
+        return self.has(ROCKSDB_QUEUES) and self.unread is not None
 
     @property
     def no_config_files(self) -> bool:
-        """Whether topics, groups and offsets are in RocksDB."""
-        return self.has(ROCKSDB_CONFIG)
+        """Whether topics, groups and offsets are in RocksDB, and not read."""
+        return self.has(ROCKSDB_CONFIG) and not self.reads_config
+
+    @property
+    def queue_database(self) -> str:
+        """Name of the directory with consume queues in RocksDB; empty where there is no database."""
+        return self.where(ROCKSDB_QUEUES).rpartition("/")[0]
 
     def is_batch(self, topic: str) -> bool:
         """Whether this topic has batch consume queues in files, which engine.inspect.store.batch_queue reads."""
@@ -191,7 +205,7 @@ def newer_parts(
     own_config = [name for name in _OWN_CONFIG if not (ours and name == names.TIMER_CHECK)]
     rest += [f"config/{name}" for name in own_config if disk.exists(os.path.join(config_dir, name))]
     if parts or not rest:
-        return Newer(tuple(parts), frozenset(batch))
+        return Newer(tuple(parts), frozenset(batch), reads_config=bool(own) and has_rocksdict())
     return Newer((NewerPart(FILES, rest[0]),), left=tuple(rest))
 
 
@@ -216,12 +230,14 @@ def refuse_verdict(config: StoreConfig, root: str, newer: Newer) -> None:
 def refuse_queue(config: StoreConfig, root: str, newer: Newer, topic: str) -> None:
     """Raises NewerStore when this topic's consume queues are of a kind that is not read."""
     if newer.hides(topic):
-        what = f"topic {topic} has {BATCH_QUEUES}, which rstore reads with get and dump alone"
+        what, hint = f"topic {topic} has {BATCH_QUEUES}, which rstore reads with get and dump alone", None
         if newer.no_queue_files:
-            what = f"the store has its {ROCKSDB_QUEUES} ({newer.where(ROCKSDB_QUEUES)}), which rstore does not read"
+            what = f"the store has its {ROCKSDB_QUEUES} ({newer.where(ROCKSDB_QUEUES)}), which can't be read"
+            hint = str(newer.unread)
         raise NewerStore(
             what,
             path=root,
+            hint=hint,
             next_step=NextStep(
                 command_line(config, "dump", "commitlog", "--topic", topic),
                 "shows its messages, which are in the log, with their queue and queue offset",
@@ -233,11 +249,10 @@ def refuse_offsets(config: StoreConfig, root: str, newer: Newer) -> None:
     """Raises NewerStore when the offsets of consumer groups are where they are not read."""
     if newer.no_config_files:
         raise NewerStore(
-            f"the store has its {ROCKSDB_CONFIG} ({newer.where(ROCKSDB_CONFIG)}), which rstore does not read",
+            f"the store has its {ROCKSDB_CONFIG} ({newer.where(ROCKSDB_CONFIG)}): the package rocksdict reads them, "
+            "and is not installed",
             path=root,
-            next_step=NextStep(
-                None, "start its own RocketMQ 5 broker and ask that: mqadmin consumerProgress -n NAMESRV -g GROUP"
-            ),
+            hint="pip install 'rstore[rocksdb]'",
         )
 
 

@@ -63,14 +63,16 @@ def as_units(rows: NDArray[np.void]) -> memoryview:
 
 
 class QueueRows:
-    """Read access to one queue's rows."""
+    """Read access to one queue's rows. `may_lack_units`: pre-blank rows may stand between others,
+    for units that are not there (RocksDB)."""
 
     def __init__(self, disk: Disk, files: QueueFiles) -> None:
-        self._disk = disk
+        self._disk = disk if files.source is None else files.source
         self.files = files.files
         self.queue = files.queue
         self.directory = files.directory
         self.first = self.files[0].offset // UNIT_SIZE if self.files else 0
+        self.may_lack_units = files.source is not None
         self._extent: int | None = None
 
     @property

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import DataIsAbsent, FormatError, NotAStore
+from engine.errors import DataIsAbsent, FormatError, NotAStore, RStoreError
 from engine.files.entry import FileKind
 from engine.files.listing import OddEntry, Oddness, SegmentFile, SegmentListing, is_lost_found, list_segments
 from engine.files.written import is_zero
@@ -21,7 +21,7 @@ from engine.format.index_file import IndexLayout
 from engine.format.queue_unit import UNIT_SIZE
 from engine.inspect.store import path_slips
 from engine.inspect.store.index_layout import infer_index_layout
-from engine.inspect.store.newer import NOT_NEWER, Newer, demand_own_log, is_rocksdb, newer_parts
+from engine.inspect.store.newer import NOT_NEWER, ROCKSDB_QUEUES, Newer, demand_own_log, is_rocksdb, newer_parts
 from engine.inspect.store.odd import (
     AFTER_GAP,
     PASSED_OVER,
@@ -33,6 +33,8 @@ from engine.inspect.store.odd import (
     listed,
     moved_by_hand,
 )
+from engine.inspect.store.queue_rows import QueueRows
+from engine.inspect.store.rocksdb_queues import RocksDBQueues
 from engine.inspect.store.segment_size import settled_segment_size
 from engine.log.derive import TopicQueue
 from engine.log.source import Segment
@@ -47,11 +49,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueueFiles:
-    """The files of one consume queue, by offset (bytes)."""
+    """The files of one consume queue, by offset (bytes). `source`: what they are read through where they are computed
+    from RocksDB; None: files of the system."""
 
     queue: TopicQueue
     directory: str
     files: tuple[SegmentFile, ...]
+    source: Disk | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,8 @@ class IndexName:
 
 @dataclass(frozen=True, slots=True)
 class StoreFiles:
-    """A store as it lies on disk. `config` has its sizes settled."""
+    """A store as it lies on disk. `config` has its sizes settled. `rocksdb`: the queues in RocksDB, where they are
+    read; those that have no files of their own, or files with fewer units, are among `queues`."""
 
     config: StoreConfig
     root: str
@@ -78,6 +83,7 @@ class StoreFiles:
     index: tuple[IndexName, ...]
     odd: tuple[OddFile, ...]
     newer: Newer = NOT_NEWER
+    rocksdb: RocksDBQueues | None = field(default=None, compare=False)
 
     @property
     def index_layout(self) -> IndexLayout:
@@ -119,6 +125,13 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     size = IndexLayout(config.max_hash_slot_num, config.max_index_num).file_size
     point, point_ok = read_checkpoint(disk, os.path.join(root, names.CHECKPOINT))
     log = tuple(Segment(f.offset, f.size, f.path) for f in listing.files)
+    newer = newer_parts(disk, config, root, entries, [segment.path for segment in log], only_topics=only_topics)
+    newer, rocksdb = _open_rocksdb(disk, root, newer)
+    if rocksdb is not None:
+        try:
+            queues = _with_rocksdb(disk, config, queues, rocksdb)
+        except RStoreError as error:
+            newer, rocksdb = replace(newer, unread=error), None
     return StoreFiles(
         config=config,
         root=root,
@@ -129,13 +142,52 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
         queues=tuple(queues),
         index=tuple(IndexName(e.name, e.path, e.size, e.size == size) for e in index_entries),
         odd=tuple(moved_by_hand(disk, root, one) for one in odd),
-        newer=newer_parts(disk, config, root, entries, [segment.path for segment in log], only_topics=only_topics),
+        newer=newer,
+        rocksdb=rocksdb,
     )
 
 
 def surveyed(disk: Disk, store: StoreConfig | StoreFiles) -> StoreFiles:
     """The survey of a store: as it is given, or made now where only settings are that name it. Raises as `survey`."""
     return store if isinstance(store, StoreFiles) else survey(disk, store)
+
+
+def without_rocksdb(files: StoreFiles, error: RStoreError) -> StoreFiles:
+    """The survey without the queues in RocksDB: the database is damaged, and can't be read to its end."""
+    plain = tuple(queue for queue in files.queues if queue.source is None)
+    return replace(files, queues=plain, newer=replace(files.newer, unread=error), rocksdb=None)
+
+
+def _open_rocksdb(disk: Disk, root: str, newer: Newer) -> tuple[Newer, RocksDBQueues | None]:
+    """The queues in RocksDB, if there are any; what they are not read for is noted."""
+    if not newer.has(ROCKSDB_QUEUES):
+        return newer, None
+    if not newer.queue_database:
+        no = FormatError("the settings have consume queues in RocksDB, and there is no database", path=root)
+        return replace(newer, unread=no), None
+    try:
+        return newer, RocksDBQueues(disk, os.path.join(root, newer.queue_database))
+    except RStoreError as error:
+        return replace(newer, unread=error), None
+
+
+def _with_rocksdb(
+    disk: Disk, config: StoreConfig, queues: list[QueueFiles], rocksdb: RocksDBQueues
+) -> list[QueueFiles]:
+    """Queues of both kinds, by topic and id: of one that has both, its files if they have as many units."""
+    held = {one.queue: one for one in queues}
+    root = os.path.join(os.fspath(config.store_path_root_dir), names.CONSUMEQUEUE)
+    for queue, ends in rocksdb.queues.items():
+        plain = held.get(queue)
+        if plain is not None and plain.files:
+            rows = QueueRows(disk, plain)
+            if rows.extent - rows.first >= ends.end - ends.first:
+                continue
+        directory = names.queue_directory(root, queue.topic, queue.queue_id)
+        files = rocksdb.add_files(queue, directory, config.mapped_file_size_consume_queue)
+        if files or ends.max is not None:
+            held[queue] = QueueFiles(queue, directory, files, rocksdb.disk)
+    return [held[queue] for queue in sorted(held)]
 
 
 def read_checkpoint(disk: Disk, path: str) -> tuple[Checkpoint, bool]:

@@ -189,7 +189,9 @@ def _told(
 
     queue_rows = []
     notes = [f"{name} has no consumer offset: lag unknown" for name in unread.without]
-    newer, hidden = files.newer, (ROCKSDB_QUEUES, BATCH_QUEUES, ROCKSDB_CONFIG)
+    newer, hidden = files.newer, {BATCH_QUEUES}
+    hidden |= {ROCKSDB_QUEUES} if newer.no_queue_files else set()
+    hidden |= {ROCKSDB_CONFIG} if newer.no_config_files else set()
     notes += [f"{part.what} ({part.where}): not read" for part in newer.parts if part.what in hidden]
     if unread.source is None and not newer.no_config_files:
         notes.append(f"lag unknown: config/{unread.name} is missing")

@@ -249,7 +249,8 @@ def queue_range(disk: Disk, files: StoreFiles, queue: TopicQueue) -> tuple[int, 
     """The queue's smallest and largest offset, as a reader sees them."""
     base = os.path.join(files.root, names.CONSUMEQUEUE)
     first = files.log[0].offset if files.log else 0
-    queue_file = ClosedQueue(disk, base, queue, files.config.mapped_file_size_consume_queue, first)
+    source = next((one.source for one in files.queues if one.queue == queue), None)
+    queue_file = ClosedQueue(source or disk, base, queue, files.config.mapped_file_size_consume_queue, first)
     try:
         return queue_file.min_offset, queue_file.max_offset
     finally:

@@ -140,6 +140,9 @@ BESIDE = {
     ("engine.inspect.store.spool", "Spool"): "a file of the system's temporary directory that has no name",
     ("engine.inspect.store.spool", "ByteSpool"): "the same",
     ("engine.inspect.store.spool", "_writing"): "the same: its error's place",
+    ("engine.files.rocksdb", "RocksDatabase"): "a copy in the system's temporary directory, of which RocksDB reads",
+    ("engine.files.rocksdb", "_copy"): "the same",
+    ("engine.files.rocksdb", "_end"): "the same: it is removed",
 }
 """What writes something that is part of no store."""
 

@@ -335,6 +335,7 @@ BY_OTHER_TESTS = {
     "unit-surplus",  # test_salvage_gone.py
     "log-stale",  # test_stale_tail.py
     "unit-time",  # test_batch_queues.py
+    *("rocksdb-damage", "rocksdb-torn", "rocksdb-table", "rocksdb-entry", "queue-end", "unit-twice"),  # test_rocksdb.py
 }
 
 

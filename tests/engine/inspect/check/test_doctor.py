@@ -142,6 +142,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
 BY_OTHER_TESTS = {
     "own-keys",  # test_hostile_store.py
     "ha-open",  # test_replicate.py
+    *("rocksdb-damage", "rocksdb-torn"),  # test_rocksdb.py
     *(
         "path-missing",
         "path-unnamed",
