@@ -27,6 +27,13 @@ from engine.broker.handlers.route import RouteHandler
 from engine.broker.handlers.send import SendHandler
 from engine.broker.names.route_table import RouteTable
 from engine.broker.net.connection import Connection
+from engine.broker.pop.acks import AckHandler
+from engine.broker.pop.held import HeldPops
+from engine.broker.pop.journal import PopJournal
+from engine.broker.pop.judged import PopJudge
+from engine.broker.pop.pops import PopHandler
+from engine.broker.pop.positions import PopPositions
+from engine.broker.pop.revive import ReviveService
 from engine.broker.put.events import EventWriter
 from engine.broker.put.flow import FlowControl
 from engine.broker.put.putter import Putter, QueueTurns
@@ -171,6 +178,17 @@ class Broker:
             events=events, after_dispatch=self._after_dispatch, sql_filters=self.sql_filters, later=self.later,
         )  # fmt: skip
 
+        self.held_pops = HeldPops(self.turns, now)
+        self._journal = PopJournal(
+            putter=self.putter, timers=self._timer_gate, topics=self.topics, settings=self.current,
+            store_host=self.store_host, now_ms=now,
+        )  # fmt: skip
+        self.revive = ReviveService(
+            store=store, putter=self.putter, journal=self._journal, timers=self.timers, topics=self.topics,
+            groups=self.groups, offsets=self.offsets, stats=self.stats, turns=self.turns, store_host=self.store_host,
+            broker_name=settings.broker_name, now_ms=now,
+        )  # fmt: skip
+
     def load(self) -> None:
         """Read the tables, and keep what they were in the history. Raises CannotRepair, StorageError."""
         self.history.begin()
@@ -220,6 +238,12 @@ class Broker:
                 store_host=self.store_host, now_ms=now,
             ),
             pull=self.pulls,
+            pop=PopHandler(
+                store=store, judge=PopJudge(topics, groups, current), topics=topics,
+                positions=PopPositions(store, offsets), journal=self._journal, held=self.held_pops, pulls=self.pulls,
+                stats=stats, settings=current, later=self.later, now_ms=now,
+            ),
+            acks=AckHandler(store=store, topics=topics, journal=self._journal, now_ms=now),
             members=MemberHandler(
                 members=members, groups=groups, topics=topics, filters=self.filters, sql_filters=self.sql_filters,
                 settings=current, later=self.later, now_ms=now,
@@ -270,6 +294,7 @@ class Broker:
     def lost(self, connection: Connection) -> None:
         """A client's connection has closed: it waits for nothing, and is no member any more, in turns of the loop."""
         self.pulls.lost(connection)
+        self.held_pops.lost(connection)
         self._leave(self.members.leaving(connection))
 
     def _leave(self, steps: Iterator[None]) -> None:

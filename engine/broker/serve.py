@@ -28,6 +28,7 @@ from engine.broker.net import ports
 from engine.broker.net.ports import Listening
 from engine.broker.net.switchboard import ConnectionRegistry, Switchboard, listen
 from engine.broker.permitted import Permitted
+from engine.broker.pop import held, revive
 from engine.broker.put import schedule, timers
 from engine.broker.recovered import recovering
 from engine.broker.requests.table import BROKER, NAMES
@@ -284,15 +285,20 @@ class Daemon:
     def _start_timers(self) -> None:
         loop, broker, pulls = self._loop, self._broker, self._broker.pulls
 
+        pops = broker.held_pops
+
         def arrived(arrivals: Sequence[Arrival]) -> None:
             loop.call_soon_threadsafe(pulls.arrived, arrivals)
+            if pops.count:
+                loop.call_soon_threadsafe(pops.arrived, arrivals)
 
-        self._store.add_listener(arrived, lambda: pulls.held > 0)
+        self._store.add_listener(arrived, lambda: pulls.held > 0 or pops.count > 0)
         every, keep = self._every, self._keep
         work = [
             every(lambda: TICK_MS / 1000, pulls.tick),
             keep(lambda: broker.settings.flush_offsets_ms / 1000, broker.offsets),
             keep(lambda: consumer_filters.WRITE_S, broker.filters),
+            every(lambda: held.TICK_S, pops.tick),
             every(lambda: _SCAN_S, self._scan),
             every(lambda: _RETRY_S, broker.topics.retry),
             every(lambda: _RETRY_S, broker.groups.retry),
@@ -305,6 +311,7 @@ class Daemon:
             work += [
                 every(lambda: schedule.TICK_MS / 1000, broker.schedule.tick),
                 every(broker.timers.pause_s, broker.timers.tick),
+                every(lambda: revive.TICK_S, broker.revive.tick),
                 every(lambda: broker.settings.transaction_check_interval_ms / 1000, broker.transactions.check),
             ]
         if self._access is not None and self._access.acl is not None:
@@ -331,6 +338,7 @@ class Daemon:
                 connection.leave()
         await self._finish_puts()
         self._broker.pulls.close()
+        self._broker.held_pops.close()
         for board in self._boards:
             for connection in list(board.connections):
                 connection.close()
@@ -363,6 +371,7 @@ class Daemon:
         broker = self._broker
         broker.schedule.stop()
         broker.timers.stop()
+        broker.revive.stop()
         broker.transactions.stop()
         broker.flow.close()
         if not await broker.flow.settled(_SETTLE_S):

@@ -43,6 +43,8 @@ INDEX_NAME_DIGITS = 17
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 """Where timer messages wait for their time, in queue 0. Source: TimerMessageStore#TIMER_TOPIC."""
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
+"""Of the topic of checkpoints of pops, before the cluster's name. Source: PopAckConstants#REVIVE_TOPIC."""
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 LMQ_PREFIX = "%LMQ%"

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from engine.services.dispatch import DispatchService
     from engine.services.queue_table import QueueTable
 
-_WAITING = frozenset({names.SCHEDULE_TOPIC, names.TIMER_TOPIC})
-"""Queues that keep their offsets: how far they were delivered is noted by them."""
+
+def _keeps_offsets(topic: str) -> bool:
+    """Whether its queues stay, whatever is gone: how far they were delivered is noted by their offsets."""
+    return topic in (names.SCHEDULE_TOPIC, names.TIMER_TOPIC) or topic.startswith(names.REVIVE_PREFIX)
 
 
 class QueueRemoval:
@@ -41,15 +43,17 @@ class QueueRemoval:
 
         Raises StorageError: what is left goes the next time.
         """
-        kept = {*topics, *_WAITING}
+        kept = frozenset(topics)
         return self._remove(
-            key for key in self._queues.queues() if key.topic not in kept and not names.is_lmq(key.topic)
+            key
+            for key in self._queues.queues()
+            if not (key.topic in kept or _keeps_offsets(key.topic) or names.is_lmq(key.topic))
         )
 
     def expired(self) -> list[TopicQueue]:
         """Remove the queues whose last message lies before the log's first byte; what went. Raises as `unused`."""
         minimum = self._log.min_offset
-        keys = (key for key in self._queues.queues() if key.topic not in _WAITING)
+        keys = (key for key in self._queues.queues() if not _keeps_offsets(key.topic))
         return self._remove(keys, lambda queue: 0 <= queue.max_physical_offset <= minimum)
 
     def _remove(

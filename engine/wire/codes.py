@@ -9,7 +9,7 @@ import enum
 
 
 class RequestCode(enum.IntEnum):
-    """What a request asks for (4.9.8; LITE_PULL_MESSAGE is 5.x)."""
+    """What a request asks for (4.9.8; LITE_PULL_MESSAGE and the codes after it are 5.x)."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -96,6 +96,13 @@ class RequestCode(enum.IntEnum):
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
     LITE_PULL_MESSAGE = 361
+    POP_MESSAGE = 200_050
+    ACK_MESSAGE = 200_051
+    PEEK_MESSAGE = 200_052
+    CHANGE_MESSAGE_INVISIBLETIME = 200_053
+    NOTIFICATION = 200_054
+    POLLING_INFO = 200_055
+    BATCH_ACK_MESSAGE = 200_151
 
 
 class ResponseCode(enum.IntEnum):
@@ -125,6 +132,7 @@ class ResponseCode(enum.IntEnum):
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     FILTER_DATA_NOT_EXIST = 27
     FILTER_DATA_NOT_LATEST = 28
+    INVALID_PARAMETER = 29
     TRANSACTION_SHOULD_COMMIT = 200
     TRANSACTION_SHOULD_ROLLBACK = 201
     TRANSACTION_STATE_UNKNOW = 202
@@ -138,6 +146,9 @@ class ResponseCode(enum.IntEnum):
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215
+    POLLING_FULL = 209
+    POLLING_TIMEOUT = 210
+    """To a pop: RocketMQ 5 uses two numbers of 4.9's ACL again."""
 
 
 class LanguageCode(enum.IntEnum):

@@ -108,5 +108,12 @@ def _words(perm: Perm) -> str:
     return " or ".join(one.name for one in (Perm.PUB, Perm.SUB) if one in perm and one.name)
 
 
+def _groups_of_acks(request: RemotingCommand, topic_of: TopicOf) -> Iterable[str]:
+    del topic_of
+    acks = fields.objects(body_of(request), "acks") if request.body else []
+    return sorted({retry_topic(str(ack.get("c", ack.get("consumerGroup")))) for ack in acks})
+
+
 EITHER = Perm.PUB | Perm.SUB
 GROUP_OF_BODY = Demand("SUB on the group", _group_of_body)
+GROUPS_OF_ACKS = Demand("SUB on the groups", _groups_of_acks)

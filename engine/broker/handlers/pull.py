@@ -341,7 +341,7 @@ class PullHandler:
         ext = request.fields
         if flags & PULL_SUBSCRIPTION:
             try:
-                return self._filter(ext.get("expressionType"), ext.get("subscription", ""))
+                return self.filter_of(ext.get("expressionType"), ext.get("subscription", ""))
             except (BadExpression, BadTags):
                 remark = "parse the consumer's subscription failed"
                 raise Answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
@@ -361,7 +361,7 @@ class PullHandler:
         if wanted.kind not in TAG_KINDS:
             self._demand_filter(group_name, topic, version)
         try:
-            return self._filter(wanted.kind, wanted.expression)
+            return self.filter_of(wanted.kind, wanted.expression)
         except (BadExpression, BadTags):
             raise Answer(ResponseCode.FILTER_DATA_NOT_EXIST, _NO_FILTER) from None
 
@@ -372,7 +372,7 @@ class PullHandler:
         if filter_data.version < version:
             raise Answer(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
 
-    def _filter(self, kind: str | None, expression: str) -> TagFilter | SqlFilter:
+    def filter_of(self, kind: str | None, expression: str) -> TagFilter | SqlFilter:
         """Raises Answer; BadTags, BadExpression: it can't be read."""
         if kind in TAG_KINDS:
             return tag_filter(expression)

@@ -26,7 +26,16 @@ from engine.broker.acl.rights import (
     publish,
     subscribe,
 )
-from engine.broker.acl.strict import EITHER, GROUP_OF_BODY, in_field, in_msg_id, on_group, on_message, on_topic
+from engine.broker.acl.strict import (
+    EITHER,
+    GROUP_OF_BODY,
+    GROUPS_OF_ACKS,
+    in_field,
+    in_msg_id,
+    on_group,
+    on_message,
+    on_topic,
+)
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -42,6 +51,8 @@ if TYPE_CHECKING:
     from engine.broker.handlers.query import QueryHandler
     from engine.broker.handlers.reply import ReplyHandler
     from engine.broker.handlers.route import RouteHandler
+    from engine.broker.pop.acks import AckHandler
+    from engine.broker.pop.pops import PopHandler
     from engine.broker.put.transactions import Transactions
     from engine.broker.requests.handler import Handler
 
@@ -64,6 +75,8 @@ class BrokerHandlers:
     back: Handler
     reply: ReplyHandler
     pull: PullHandler
+    pop: PopHandler
+    acks: AckHandler
     members: MemberHandler
     offsets: OffsetHandler
     locks: LockHandler
@@ -175,6 +188,13 @@ BROKER: RequestTable[BrokerHandlers] = RequestTable(
         ),
         RequestEntry(_C.PULL_MESSAGE, lambda h: h.pull.handle, subscribe("topic", "consumerGroup"), on_vip=False),
         RequestEntry(_C.LITE_PULL_MESSAGE, lambda h: h.pull.handle, subscribe("topic", "consumerGroup"), on_vip=False),
+        RequestEntry(_C.POP_MESSAGE, lambda h: h.pop.pop, subscribe("topic", "consumerGroup"), on_vip=False),
+        RequestEntry(_C.PEEK_MESSAGE, lambda h: h.pop.peek, subscribe("topic", "consumerGroup"), on_vip=False),
+        RequestEntry(_C.NOTIFICATION, lambda h: h.pop.notify, subscribe("topic", "consumerGroup"), on_vip=False),
+        RequestEntry(_C.POLLING_INFO, lambda h: h.pop.polling, subscribe("topic", "consumerGroup"), on_vip=False),
+        RequestEntry(_C.ACK_MESSAGE, lambda h: h.acks.ack, any_account(on_group()), on_vip=False),
+        RequestEntry(_C.BATCH_ACK_MESSAGE, lambda h: h.acks.ack_all, any_account(GROUPS_OF_ACKS), on_vip=False),
+        RequestEntry(_C.CHANGE_MESSAGE_INVISIBLETIME, lambda h: h.acks.change, any_account(on_group()), on_vip=False),
         RequestEntry(_C.QUERY_MESSAGE, lambda h: h.query.by_key, subscribe("topic")),
         RequestEntry(_C.VIEW_MESSAGE_BY_ID, lambda h: h.query.view, any_account(on_message(in_field("offset")))),
         # queues

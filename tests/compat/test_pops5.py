@@ -1,0 +1,106 @@
+"""Pops as RocketMQ 5 answers them: the same conversation with its broker and with ours."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.broker.pop.receipts import Receipt
+from engine.format.message import decode_each
+from engine.wire.codes import RequestCode
+from engine.wire.command import RemotingCommand
+from tests.compat import real_broker, served, toolchain
+from tests.engine.broker.client import Client, send_fields
+
+pytestmark = pytest.mark.interop
+
+SETTINGS = "brokerName=broker-a\n"
+GROUP, TOPIC = "CID_P", "Popped"
+OWN = {"MSG_REGION", "TRACE_ON", "UNIQ_KEY"}
+"""What a broker of RocketMQ 5 adds to each message, where 4.9.8, and ours, adds nothing."""
+TIMES = {"popTime", "reviveQid"}
+
+
+def _fields(**more: object) -> dict[str, str]:
+    now = time.time_ns() // 1_000_000
+    named = {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "maxMsgNums": 8, "invisibleTime": 4000, "pollTime": 0,
+        "bornTime": now, "initMode": 0, **more,
+    }  # fmt: skip
+    return {name: str(value) for name, value in named.items()}
+
+
+def _seen(answer: RemotingCommand) -> dict[str, object]:
+    """An answer without what differs from run to run."""
+    remark = (answer.remark or "").partition("consumer:[")[0].partition("See http")[0]  # 4.9.8 names another page
+    messages = [
+        (one.body, one.topic, one.queue_id, one.queue_offset, one.reconsume_times, sorted(set(one.properties) - OWN))
+        for one in decode_each(answer.body)
+    ]
+    fields = {name: "" if name in TIMES else value for name, value in answer.fields.items()}
+    return {"code": answer.code, "remark": remark, "fields": fields, "messages": messages}
+
+
+async def _talk(address: str) -> list[dict[str, object]]:
+    client = await Client.to(address)
+    seen: list[dict[str, object]] = []
+
+    async def say(code: int, **fields: object) -> RemotingCommand:
+        answer = await client.ask(code, _fields(**fields))
+        seen.append(_seen(answer))
+        return answer
+
+    for number in range(6):
+        send = send_fields(TOPIC, 0, f"TAGS\x01{'AB'[number % 2]}")
+        assert (await client.ask(RequestCode.SEND_MESSAGE_V2, send, b"%d" % number)).code == 0
+    await client.heartbeat(GROUP, TOPIC)
+    await client.until_there(TOPIC, 6)
+    await asyncio.sleep(1)
+    first = await say(RequestCode.POP_MESSAGE, maxMsgNums=2)
+    ext = first.fields
+    receipt = Receipt(0, int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"]), "0", "broker-a", 0)
+    await say(RequestCode.ACK_MESSAGE, offset=0, extraInfo=receipt.of(0))
+    await say(RequestCode.PEEK_MESSAGE)
+    tagged = await say(RequestCode.POP_MESSAGE, expType="TAG", exp="A", maxMsgNums=1)
+    ext = tagged.fields
+    other = Receipt(2, int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"]), "0", "broker-a", 0)
+    await say(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, offset=2, extraInfo=other.of(2), invisibleTime=60_000)
+    await say(RequestCode.NOTIFICATION)
+    await say(RequestCode.POP_MESSAGE)
+    await say(RequestCode.POP_MESSAGE)
+    await say(RequestCode.NOTIFICATION)
+    await say(RequestCode.POLLING_INFO)
+    await say(RequestCode.PEEK_MESSAGE)
+    for wrong in ({"topic": "None"}, {"queueId": 99}, {"maxMsgNums": 33}, {"bornTime": 1}, {"exp": "||"}):
+        await say(RequestCode.POP_MESSAGE, **wrong)
+    await say(RequestCode.ACK_MESSAGE, offset=99, extraInfo=receipt.of(99))
+    await say(RequestCode.ACK_MESSAGE, queueId=99, offset=0, extraInfo=receipt.of(0))
+    await say(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, offset=99, extraInfo=other.of(99))
+    assert (await client.ask(RequestCode.BATCH_ACK_MESSAGE, {})).code == 208
+    again: dict[bytes, dict[str, object]] = {}
+    async with asyncio.timeout(60):
+        while len(again) < 4:  # all that was not acknowledged, and whose time was not changed
+            answer = await client.ask(RequestCode.POP_MESSAGE, _fields(maxMsgNums=1, invisibleTime=60_000))
+            for one in decode_each(answer.body):
+                names = sorted(set(one.properties) - OWN)
+                again[one.body] = {"topic": one.topic, "times": one.reconsume_times, "properties": names}
+            await asyncio.sleep(0.05)
+    seen.append({str(body): one for body, one in sorted(again.items())})
+    return seen
+
+
+def test_pops_are_answered_as_by_rocketmq_5(tmp_path: Path) -> None:
+    try:
+        apache = toolchain.apache_broker5("5.3.3")
+    except toolchain.Missing as missing:
+        pytest.skip(str(missing))
+    with real_broker.serve(tmp_path / "theirs", SETTINGS, apache=apache) as broker:
+        theirs = asyncio.run(_talk(broker.broker))
+    with served.serve(tmp_path / "ours", SETTINGS) as mine:
+        ours = asyncio.run(_talk(mine.broker))
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one == other
