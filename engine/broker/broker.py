@@ -22,6 +22,7 @@ from engine.broker.handlers.consume import LockHandler, MemberHandler, OffsetHan
 from engine.broker.handlers.name_admin import NameAdmin
 from engine.broker.handlers.pull import PullHandler
 from engine.broker.handlers.query import QueryHandler
+from engine.broker.handlers.recall import RecallHandler
 from engine.broker.handlers.reply import ReplyHandler
 from engine.broker.handlers.route import RouteHandler
 from engine.broker.handlers.send import SendHandler
@@ -242,6 +243,10 @@ class Broker:
                 store=store, judge=PopJudge(topics, groups, current), topics=topics,
                 positions=PopPositions(store, offsets), journal=self._journal, held=self.held_pops, pulls=self.pulls,
                 stats=stats, settings=current, later=self.later, now_ms=now,
+            ),
+            recall=RecallHandler(
+                putter=putter, timers=self._timer_gate, topics=topics, settings=current, role=self.role,
+                store_host=self.store_host, now_ms=now,
             ),
             acks=AckHandler(store=store, topics=topics, journal=self._journal, now_ms=now),
             members=MemberHandler(

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from engine.broker.handlers.name_admin import NameAdmin
     from engine.broker.handlers.pull import PullHandler
     from engine.broker.handlers.query import QueryHandler
+    from engine.broker.handlers.recall import RecallHandler
     from engine.broker.handlers.reply import ReplyHandler
     from engine.broker.handlers.route import RouteHandler
     from engine.broker.pop.acks import AckHandler
@@ -77,6 +78,7 @@ class BrokerHandlers:
     pull: PullHandler
     pop: PopHandler
     acks: AckHandler
+    recall: RecallHandler
     members: MemberHandler
     offsets: OffsetHandler
     locks: LockHandler
@@ -186,6 +188,7 @@ BROKER: RequestTable[BrokerHandlers] = RequestTable(
             lambda h: h.transactions.end,
             any_account(on_message(in_field("commitLogOffset"), Perm.PUB)),
         ),
+        RequestEntry(_C.RECALL_MESSAGE, lambda h: h.recall.recall, publish("topic")),
         RequestEntry(_C.PULL_MESSAGE, lambda h: h.pull.handle, subscribe("topic", "consumerGroup"), on_vip=False),
         RequestEntry(_C.LITE_PULL_MESSAGE, lambda h: h.pull.handle, subscribe("topic", "consumerGroup"), on_vip=False),
         RequestEntry(_C.POP_MESSAGE, lambda h: h.pop.pop, subscribe("topic", "consumerGroup"), on_vip=False),

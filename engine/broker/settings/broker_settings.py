@@ -72,6 +72,7 @@ FIELDS = {
     "timerMaxDelaySec": "timer_most_s",
     "timerPrecisionMs": "timer_precision_ms",
     "timerCongestNumEachSlot": "timer_most_a_slot",
+    "recallMessageEnable": "recall",
 }
 """Keys of a broker's properties file, and the fields that they set."""
 
@@ -117,6 +118,7 @@ class BrokerSettings:
         timer_messages: whether they are taken; timer_most_s: how far their time may lie ahead (s).
         timer_precision_ms: 100, 200, 500 or 1000; TIMER_OUT_MS is a multiple of it (RocketMQ 5's wheel).
         timer_most_a_slot: that may wait for one of those; beyond, some are refused, above the double all.
+        recall: whether producers may take timer messages back.
         scrub_period_ms: in which the log is read once and compared with its seals; None: it isn't.
         scrub_rate: bytes a second that are read for it at most; None: as the period needs.
         seals: whether complete segments are sealed for it.
@@ -180,6 +182,7 @@ class BrokerSettings:
     timer_most_s: int = 3 * 24 * 3600
     timer_precision_ms: int = 1000
     timer_most_a_slot: int = 2_147_483_647
+    recall: bool = False
     scrub_period_ms: int | None = None
     scrub_rate: int | None = None
     seals: bool = False

@@ -22,7 +22,7 @@ APACHE_ADMIN = {17, 25, 200, 207, 215}
 """Permission#ADMIN_CODE of 4.9.8."""
 OURS_ADMIN = {50, 51, 53}
 """Codes that change the ACL: engine/broker/acl/__init__.py says why."""
-WITH_NEEDS = {10, 11, 12, 15, 34, 35, 36, 38, 310, 320, 324, 325, 361, 200_050, 200_052, 200_054, 200_055}
+WITH_NEEDS = {10, 11, 12, 15, 34, 35, 36, 38, 310, 320, 324, 325, 361, 370, 200_050, 200_052, 200_054, 200_055}
 """Codes of which PlainAccessValidator#parse asks rights on topics or groups, and those of which we do."""
 NAME_WRITES = {100, 102, 103, 104, 205, 216, 318, 322, 327}
 """Codes that change the name service, a registration's question whether anything has changed among them."""

@@ -216,6 +216,46 @@ def test_a_message_that_deletes_another_takes_it_out_after_a_restart_too(tmp_pat
     asyncio.run(finish())
 
 
+def test_a_timer_message_is_recalled_by_its_handle(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with daemon(tmp_path / "s", recall=True) as served:
+            client, broker = await Client.to(served.listening.broker), served.broker
+            at = now_ms() + 60_000
+            handles = {}
+            for key in ("A", "B"):
+                handles[key] = (await put(client, key.encode(), UNIQ_KEY=key, TIMER_DELIVER_MS=at)).fields[
+                    "recallHandle"
+                ]
+            fields = {"topic": "T", "producerGroup": "PG", "recallHandle": handles["A"]}
+            answer = await client.ask(RequestCode.RECALL_MESSAGE, fields)
+            assert (answer.code, answer.fields) == (0, {"MSG_REGION": "DefaultRegion", "msgId": "A"})
+            for changed, code, remark in (
+                ({"topic": "None"}, ResponseCode.TOPIC_NOT_EXIST, "recall failed, the topic[None] not exist"),
+                ({"recallHandle": "?"}, ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid"),
+                ({"topic": "TBW102"}, ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match"),
+            ):
+                answer = await client.ask(RequestCode.RECALL_MESSAGE, {**fields, **changed})
+                assert (answer.code, answer.remark) == (code, remark)
+            await until(lambda: broker.timers.waiting == 3)
+            broker.now_ms = later(62_000)  # type: ignore[method-assign]
+            await until(lambda: broker.timers.waiting == 0)
+            assert [one.body for one in messages(broker, "T")] == [b"B"]
+            answer = await client.ask(RequestCode.RECALL_MESSAGE, {**fields, "recallHandle": handles["B"]})
+            assert (answer.code, answer.remark) == (
+                ResponseCode.ILLEGAL_OPERATION,
+                "recall failed, timestamp invalid",
+            )
+        async with daemon(tmp_path / "off") as served:
+            client = await Client.to(served.listening.broker)
+            answer = await client.ask(RequestCode.RECALL_MESSAGE, fields)
+            assert (answer.code, answer.remark) == (
+                ResponseCode.NO_PERMISSION,
+                "recall failed, operation is forbidden",
+            )
+
+    asyncio.run(run())
+
+
 def test_what_is_due_in_days_is_put_into_the_queue_again(tmp_path: Path) -> None:
     async def run() -> None:
         async with daemon(tmp_path / "s", timer_most_s=10 * 24 * 3600) as served:
