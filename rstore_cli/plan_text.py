@@ -255,12 +255,12 @@ def _bridged(plan: RecoverPlan) -> str:
 
 
 def _queues(plan: RecoverPlan) -> str:
-    changed = [queue for queue in plan.queues if queue.changed]
-    if not plan.queues:
+    changed = [queue for queue in plan.every_queue if queue.changed]
+    if not plan.every_queue:
         return "none"
     if not changed:
-        return f"{count(len(plan.queues), 'queue')}, unchanged"
-    return f"{count(len(plan.queues), 'queue')}, {len(changed):,} to change"
+        return f"{count(len(plan.every_queue), 'queue')}, unchanged"
+    return f"{count(len(plan.every_queue), 'queue')}, {len(changed):,} to change"
 
 
 def _index(plan: RecoverPlan) -> str:
@@ -308,7 +308,7 @@ def _after(output: Output, plan: RecoverPlan) -> None:
 
 
 def _queue_table(output: Output, plan: RecoverPlan) -> None:
-    changed = [queue for queue in plan.queues if queue.changed]
+    changed = [queue for queue in plan.every_queue if queue.changed]
     if not changed:
         return
     output.text()

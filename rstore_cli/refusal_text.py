@@ -58,7 +58,7 @@ def show_bridge_first(
 def _brief(plan: RecoverPlan, ledger: Ledger, *, keep: bool, salvage_dir: str | None) -> list[tuple[str, str]]:
     """One line each."""
     log, end = plan.log, plan.log.end
-    changed = sum(queue.changed for queue in plan.queues)
+    changed = sum(queue.changed for queue in plan.every_queue)
     done = [
         (len(plan.layout.relocations) + len(plan.layout.resizes), "file", "renamed or resized"),
         (sum(shift.records for shift in log.shifts), "record", "moved to its offset"),
@@ -78,7 +78,7 @@ def _brief(plan: RecoverPlan, ledger: Ledger, *, keep: bool, salvage_dir: str | 
         ("changes", "; ".join(changes) or "corrects the findings"),
         ("keeps", f"{messages_in(end.messages, end.records, 'sound record')}; the log ends at {end.end}"),
         ("lost", _lost(plan, ledger)),
-        ("queues", f"{count(len(plan.queues), 'queue')}, {changed or 'none'} of them changed"),
+        ("queues", f"{count(len(plan.every_queue), 'queue')}, {changed or 'none'} of them changed"),
         ("saves", f"overwritten data, to {place}" if keep else "nothing (--no-salvage)"),
     ]
 

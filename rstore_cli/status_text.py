@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from engine.format.quantities import moment
 from engine.inspect.next_step import command_line
-from engine.inspect.store.newer import BATCH_QUEUES, ROCKSDB_CONFIG, ROCKSDB_QUEUES
+from engine.inspect.store.change_gate import ChangeKind, hindering
+from engine.inspect.store.newer import ROCKSDB_CONFIG, ROCKSDB_QUEUES
 from rstore_cli.render import Output, count, printable, short, size
 
 if TYPE_CHECKING:
     from engine.inspect.status.forecast import FileSystem, Forecast, Threshold
     from engine.inspect.status.log_state import MessagePlace
     from engine.inspect.status.status import StoreStatus
+    from engine.inspect.store.newer import Newer
 
 SHOWN = 15
 """Rows of a table, warnings of a kind."""
@@ -27,7 +29,7 @@ def show(output: Output, status: StoreStatus, hours: int) -> None:
         [
             ("store", files.root),
             ("state", f"{status.state.value.upper()}: {status.why}"),
-            *([("kind", f"RocketMQ 5: {files.newer}; read here, and never changed")] if files.newer else []),
+            *([("kind", f"RocketMQ 5: {files.newer}; {_may_do(files.newer)}")] if files.newer else []),
             *([("release", str(status.release))] if status.release else []),
             *([] if status.next is None else [("next", str(status.next))]),
             ("commit log", _log_line(status)),
@@ -51,6 +53,10 @@ def show(output: Output, status: StoreStatus, hours: int) -> None:
     _topics(output, status)
     _hours(output, status, hours)
     _unread(output, status)
+
+
+def _may_do(newer: Newer) -> str:
+    return "read here, and never changed" if hindering(newer, ChangeKind.LOG) else "read and recovered here"
 
 
 def show_daemon(output: Output, live: dict[str, Any]) -> None:
@@ -141,13 +147,13 @@ def _index_line(status: StoreStatus) -> str:
 def _queues_line(status: StoreStatus) -> str:
     log = status.log
     unread = ", ".join(status.files.newer.not_counted)
-    if not status.files.queues:
+    if not status.queues:
         return f"none read ({unread} is not read)" if unread else "none"
     about = "~" if status.estimated else ""
-    line = f"{count(len(status.files.queues), 'queue')} of {count(len(status.topics), 'topic')}, "
+    line = f"{count(status.queues, 'queue')} of {count(len(status.topics), 'topic')}, "
     line += about + count(status.messages, "message", zero=True)
     if unread:
-        return f"{line}; {unread} is not {'read' if status.files.newer.no_queue_files else 'counted'}"
+        return f"{line}; {unread} is not read"
     if log.not_dispatched:
         waiting = f"{count(log.not_dispatched, 'record')} ({size(log.not_dispatched_bytes)})"
         return f"{line}; {waiting} of the log not dispatched yet"
@@ -293,11 +299,10 @@ def _hours(output: Output, status: StoreStatus, hours: int) -> None:
         heads.append("")
     output.text()
     output.table(heads, rows, numbers=numbers)
-    if newer.some_queues:
-        what = ROCKSDB_QUEUES if newer.no_queue_files else BATCH_QUEUES
+    if newer.no_queue_files:
         counts = command_line(status.files.config, "verify-crc")
-        how = "read" if newer.no_queue_files else "among them"
-        output.text(f"messages are counted by queues, and {what} are not {how}: {counts} counts the log's records")
+        text = f"messages are counted by queues, and {ROCKSDB_QUEUES} are not read: {counts} counts the log's records"
+        output.text(text)
 
 
 def _unread(output: Output, status: StoreStatus) -> None:
@@ -312,7 +317,7 @@ def _unread(output: Output, status: StoreStatus) -> None:
         output.text()
         output.text(f"{ROCKSDB_QUEUES} are not read: lag unknown")
         return
-    if not status.files.queues:
+    if not status.queues:
         return
     output.text()
     if unread.source is None and not any(g.messages for g in lagging):

@@ -104,7 +104,7 @@ def _repaired(plan: RecoverPlan) -> str:
     parts = {
         "bytes cut": plan.log.bytes_cut,
         "places bridged": len(plan.log.bridges),
-        "units rebuilt": sum(queue.units_rebuilt for queue in plan.queues),
+        "units rebuilt": sum(queue.units_rebuilt for queue in plan.every_queue),
         "keys put": plan.index.keys_put,
     }
     return ", ".join(f"{count} {what}" for what, count in parts.items() if count) or "only marks and names"

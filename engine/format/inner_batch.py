@@ -18,6 +18,8 @@ from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 from engine.format.quantities import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from engine.format.message import StoredMessage
 
 INNER_NUM = "INNER_NUM"
@@ -45,15 +47,19 @@ def batch_place(record: StoredMessage) -> BatchPlace:
     Raises:
         FormatError: `INNER_NUM` or `INNER_BASE` is not a number that a unit can hold.
     """
-    named = record.properties
+    try:
+        return place_of(record.properties, record.queue_offset)
+    except FormatError as error:
+        raise FormatError(error.message, offset=record.physical_offset) from None
+
+
+def place_of(named: Mapping[str, str], queue_offset: int) -> BatchPlace:
+    """As `batch_place`, of a record with these properties and this queue offset. Raises FormatError."""
     if INNER_NUM not in named or INNER_BASE not in named:
-        return BatchPlace(record.queue_offset, 1)
-    base, size = _number(record, INNER_BASE, named[INNER_BASE]), _number(record, INNER_NUM, named[INNER_NUM])
+        return BatchPlace(queue_offset, 1)
+    base, size = _number(INNER_BASE, named[INNER_BASE]), _number(INNER_NUM, named[INNER_NUM])
     if not 0 < size <= MOST_INNER or base < 0:
-        raise FormatError(
-            f"{INNER_BASE} {base} and {INNER_NUM} {size} of the record are not the place of a batch",
-            offset=record.physical_offset,
-        )
+        raise FormatError(f"{INNER_BASE} {base} and {INNER_NUM} {size} of the record are not the place of a batch")
     return BatchPlace(base, size)
 
 
@@ -102,8 +108,8 @@ def inner_messages(record: StoredMessage) -> list[StoredMessage]:
     return messages
 
 
-def _number(record: StoredMessage, name: str, text: str) -> int:
+def _number(name: str, text: str) -> int:
     try:
         return parse_int(text, LONG_MIN, LONG_MAX)
     except ValueError:
-        raise FormatError(f"{name} of the record is {text[:20]!r}, no number", offset=record.physical_offset) from None
+        raise FormatError(f"{name} of the record is {text[:20]!r}, no number") from None

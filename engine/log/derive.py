@@ -68,15 +68,18 @@ class DeriveRules:
     multi_dispatch: bool = False
     lmq: bool = False
     index: bool = True
+    batch_topics: frozenset[str] = frozenset()
+    """Topics of RocketMQ 5 whose records get units of batch queues, and none of plain ones."""
 
     @classmethod
-    def of(cls, config: StoreConfig) -> DeriveRules:
+    def of(cls, config: StoreConfig, batch_topics: frozenset[str] = frozenset()) -> DeriveRules:
         """The rules of a store with these settings."""
         return cls(
             DelayLevels.or_defaults(config.message_delay_level),
             config.enable_multi_dispatch,
             config.enable_lmq,
             config.message_index_enable,
+            batch_topics,
         )
 
 
@@ -139,6 +142,7 @@ class Deriver:
         self._entries: dict[tuple[bytes, int], int] = {}
         self._known_numbers: NDArray[np.int32] | None = None  # by entry
         self._some_unplaced = False
+        self._is_batch: list[bool] = []  # by number
         self._fresh: dict[tuple[bytes, int], int] = {}
 
     def derive(self, batch: RecordBatch) -> tuple[Units, Keys]:
@@ -165,7 +169,36 @@ class Deriver:
         return parts
 
     def finish(self, batch: RecordBatch, parts: list[DerivedPart]) -> tuple[Units, Keys]:
-        """The other half, batches in log order: queues get their numbers, odd records are derived."""
+        """The other half, batches in log order: queues get their numbers, odd records are derived.
+
+        Without those of batch queues, which `finish_all` gives.
+        """
+        units, keys, _ = self.finish_all(batch, parts)
+        return units, keys
+
+    def finish_all(self, batch: RecordBatch, parts: list[DerivedPart]) -> tuple[Units, Keys, NDArray[np.void] | None]:
+        """As `finish`, and the units of batch queues (engine.log.batch_rows.batch_row_dtype): None without any."""
+        units, keys = self._finish(batch, parts)
+        of_batches = self._of_batch_queues(units)
+        if of_batches is None:
+            return units, keys, None
+        from engine.log.batch_rows import batch_rows
+
+        return units.taken(~of_batches), keys, batch_rows(batch, units.taken(of_batches))
+
+    def _of_batch_queues(self, units: Units) -> NDArray[np.bool_] | None:
+        """Which of them are of batch queues: bool[n], None where none is."""
+        topics = self.rules.batch_topics
+        if not topics or not len(units):
+            return None
+        import numpy as np
+
+        known = len(self._is_batch)
+        self._is_batch += [self.queues[number].topic in topics for number in range(known, len(self.queues))]
+        mask: NDArray[np.bool_] = np.array(self._is_batch, dtype=np.bool_)[units.queue]
+        return mask if mask.any() else None
+
+    def _finish(self, batch: RecordBatch, parts: list[DerivedPart]) -> tuple[Units, Keys]:
         odd = _Columns()
         if batch.table is None:
             for i, row in enumerate(batch.rows):
@@ -188,7 +221,7 @@ class Deriver:
         if sysflag.is_consumable(row.sys_flag):
             code = self._tags_code(topic, pairs, row.store_timestamp)
             places = [(TopicQueue(topic, row.queue_id), row.queue_offset)]
-            if self.rules.multi_dispatch:
+            if self.rules.multi_dispatch and topic not in self.rules.batch_topics:
                 places += self._multi_dispatch(row.queue_id, pairs)
             for queue, queue_offset in places:
                 number = self._number(queue)

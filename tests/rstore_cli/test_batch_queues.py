@@ -18,6 +18,7 @@ from engine.format.batch_unit import BATCH_UNIT_SIZE, BatchUnit, decode
 from engine.format.record import POSITION_QUEUE_OFFSET
 from tests.rstore_cli.conftest import Cli
 from tests.support import newer, stores
+from tests.support.checking import check_clean
 
 FIRST = "0" * 20
 UNITS = 5
@@ -270,10 +271,64 @@ def test_what_is_no_file_of_units_is_named(what: str, store: Path, cli: Cli) -> 
     assert len(cli("--store", store, "--json", "get", "B", "0", "-n", "100").lines) == 20
 
 
-def test_status_says_that_their_messages_are_not_counted(real: Callable[[str], Path], cli: Cli) -> None:
+def test_status_counts_each_message_of_a_record(real: Callable[[str], Path], cli: Cli) -> None:
     shown = cli("--store", real("batch"), "status").out
-    assert "20 messages; batchconsumequeue/ is not counted" in shown
-    assert "batch consume queues are not among them" in shown
+    assert "4 queues of 2 topics, 60 messages; queues are up to date with the log" in shown
+    assert "read and recovered here" in shown
+    told = cli("--store", real("batch"), "--json", "status").json
+    assert (told["messages"], told["consumequeue"]) == (60, {"topics": 2, "queues": 4, "files": 4})
+    assert {one["topic"]: one["messages"] for one in told["topics"]} == {"B": 40, "T": 20}
+    assert sum(one["messages"] for one in told["hours"]) == 60
+
+
+def test_status_counts_what_a_group_has_not_read(store: Path, cli: Cli) -> None:
+    path = store / "config" / "consumerOffset.json"
+    path.write_text(json.dumps({"offsetTable": {"B@G": {"0": 6, "1": 20}}}))
+    groups = cli("--store", store, "--json", "status").json["unread"]["groups"]
+    (one,) = [group for group in groups if group["group"] == "G"]
+    units = units_of(store)[1:]
+    assert (one["messages"], one["bytes"]) == (14, sum(unit.size for unit in units))
+    assert one["oldestPhysicalOffset"] == units[0].physical_offset
+
+
+@pytest.mark.parametrize("name", ["batch", "killed"])
+@pytest.mark.parametrize("lost", ["batchconsumequeue", "batchconsumequeue/B/1", "consumequeue"])
+def test_queues_of_both_kinds_are_recovered_and_taken_back(
+    name: str, lost: str, real: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    root = stores.copy(real(name), tmp_path / "store")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={root}\nmapperFileSizeBatchConsumeQueue=4600\nmappedFileSizeConsumeQueue=2000\n")
+    before = {kind: stores.contents(root / kind) for kind in ("batchconsumequeue", "consumequeue")}
+    shutil.rmtree(root / lost)
+    damaged = stores.contents(root)
+    plan = cli("-c", conf, "--json", "recover", "--dry-run").json
+    assert [(one["topic"], one["queueId"], one["maxOffset"]) for one in plan["queues"]] == [
+        ("B", 0, 20), ("B", 1, 20), ("T", 0, 10), ("T", 1, 10),
+    ]  # fmt: skip
+    assert stores.contents(root) == damaged
+    done = cli("-c", conf, "recover", "--yes")
+    assert done.code == 0, done
+    assert {kind: stores.contents(root / kind) for kind in before} == before
+    again = cli("-c", conf, "--json", "recover", "--yes").json
+    assert (again["changed"], again["salvage"]) == (False, None)
+    assert len(cli("-c", conf, "--json", "get", "B", "1", "-n", "100").lines) == 20
+    check_clean(root)
+    assert cli("-c", conf, "undo", "--yes").code == 0
+    left = {path: what for path, what in stores.contents(root).items() if not path.startswith("salvage")}
+    assert left == damaged
+    cli("-c", conf, "recover", "--yes")
+
+
+def test_truncate_cuts_batch_queues_too(store: Path, cli: Cli) -> None:
+    unit = units_of(store)[3]
+    plan = cli("--store", store, "--json", "truncate", "--to-offset", str(unit.physical_offset), "--yes").json
+    lines = {(one["topic"], one["queueId"]): one for one in plan["queues"]}
+    assert (lines["B", 0]["maxOffset"], lines["B", 0]["unitsCut"]) == (12, 2)
+    assert len(cli("--store", store, "--json", "get", "B", "0", "-n", "100").lines) == 12
+    check_clean(store)
+    assert cli("--store", store, "undo", "--yes").code == 0
+    assert len(cli("--store", store, "--json", "get", "B", "0", "-n", "100").lines) == 20
 
 
 @pytest.mark.leaves("not-closed")

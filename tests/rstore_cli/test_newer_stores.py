@@ -68,6 +68,8 @@ CHANGE = (
     *("config restore topics.json --at 20260101T000000.000Z --yes", "undo --yes", "put T --body x", "plan-start"),
     *("serve --port 0 --no-names", "salvage replay --yes", "salvage prune --keep 1 --yes"),
 )
+TAKEN = dict.fromkeys(("batch", "killed"), ("recover", "truncate", "undo", "salvage prune"))
+"""Changes that a store takes (engine.inspect.store.change_gate), by their first words."""
 OF_THEIR_OWN = {
     "drill": "scratch stores",
     "pipeline": "on Spark",
@@ -169,7 +171,7 @@ def test_without_its_latest_sign_a_store_may_be_of_an_earlier_release(
 def test_a_change_is_refused_in_one_sentence(name: str, unpacked: Callable[[str], Path], cli: Cli) -> None:
     root = unpacked(name)
     before = stores.snapshot(root)
-    for words in CHANGE:
+    for words in (one for one in CHANGE if not one.startswith(TAKEN.get(name, ()))):
         ran = cli("--store", root, *words.split())
         assert (ran.code, ran.out) == (4, ""), (words, ran)
         assert ("RocketMQ 5" in ran.error_line) or name == "dledger", words

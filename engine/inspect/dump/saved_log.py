@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.files.raw_file import RawFile
 
-_NOT_THE_LOG = (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)
+_NOT_THE_LOG = (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.BATCHCONSUMEQUEUE, names.INDEX)
 _OPEN = 16
 
 

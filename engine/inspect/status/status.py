@@ -24,11 +24,13 @@ from engine.inspect.check.files import as_planned, file_findings, gap_findings, 
 from engine.inspect.check.served import check_served
 from engine.inspect.finding import Finding, Findings
 from engine.inspect.finding_codes import CODES, Code, Severity
+from engine.inspect.status.batch_space import BatchUnits, last_of, measure_batches
 from engine.inspect.status.forecast import Forecast, forecast, rate_of
 from engine.inspect.status.log_state import LogState, log_state
 from engine.inspect.status.queue_space import last_row, last_within, measure
 from engine.inspect.status.space import ALL_HOURS, Hour, SpaceSum, TopicSpace, hours_of
 from engine.inspect.status.unread import UnreadCount, unread_of
+from engine.inspect.store.batch_queue import BatchQueueRows, batch_queues
 from engine.inspect.store.layout import layout_of
 from engine.inspect.store.log_clock import LogClock, store_time_at
 from engine.inspect.store.queue_rows import QueueRows
@@ -168,6 +170,8 @@ class StoreStatus:
     index_timestamp: int = 0
     repairs: list[str] = field(default_factory=list)
     release: Release | None = None
+    queues: int = 0
+    queue_files: int = 0
 
     @property
     def messages(self) -> int:
@@ -192,8 +196,8 @@ class StoreStatus:
             "dispatch": {"records": log.not_dispatched, "bytes": log.not_dispatched_bytes},
             "consumequeue": {
                 "topics": len(self.topics),
-                "queues": len(files.queues),
-                "files": sum(len(q.files) for q in files.queues),
+                "queues": self.queues,
+                "files": self.queue_files,
             },
             "index": {
                 "files": len(files.index),
@@ -271,12 +275,13 @@ def _look(
     gap_findings(disk, files, findings, done)
     space_findings(disk, files, findings)
     path_findings(disk, files.config, findings)
-    steps = _Steps(progress, 2 * len(files.queues))
+    batches = _batches(disk, files)
+    steps = _Steps(progress, 2 * len(files.queues) + len(batches))
     # Before the queues: what a live consumer reads meanwhile must not look as if it were ahead of them.
     config_files = read_config(disk, files.config, files.root, findings)
     unread = unread_of(disk, config_files, files.config, files.root, findings)
     check_served(disk, files, config_files, findings, live=holder is not None)
-    queues, last = _ends(disk, files, steps)
+    queues, last = _ends(disk, files, batches, steps)
     now = disk.now_ms()
     writing = now if holder is not None and files.abort else None
     entries, index_timestamp = _index(disk, files)
@@ -287,14 +292,15 @@ def _look(
         clock = LogClock(log, ends.max_offset, files.config.max_message_size) if files.log else None
         most = ALL_HOURS if full else hours
         space = SpaceSum(hours_of(clock, files.log, ends.min_timestamp, ends.max_timestamp, most))
-        limit = 1 << 62 if full else max(_EXACT_QUEUE, EXACT_ROWS // max(1, len(queues)))
+        limit = 1 << 62 if full else max(_EXACT_QUEUE, EXACT_ROWS // max(1, len(queues) + len(batches)))
         for rows, end in queues:
             measured = measure(rows, end, space.starts, unread.cuts(rows.queue), limit)
             space.topic(rows.queue.topic).queues += 1
             space.add(rows.queue.topic, measured)
             unread.add(rows.queue, rows, measured)
             steps.done()
-        unread.finish(files.newer.hides)
+        _measure_batches(batches, space, unread, limit, steps)
+        unread.finish(lambda _: files.newer.no_queue_files)
         rates = []
         if clock is not None and ends.max_timestamp > 0:
             for offset, before, there in clock.went_back:
@@ -337,6 +343,8 @@ def _look(
         index_timestamp=index_timestamp,
         repairs=[repair.directory for repair in done],
         release=release_of(disk, files),
+        queues=len(files.queues) + len(batches),
+        queue_files=sum(len(q.files) for q in files.queues) + sum(len(one.files) for one in batches),
     )
 
 
@@ -373,12 +381,14 @@ def _end_findings(ends: LogState, files: StoreFiles, findings: Findings) -> None
     if ends.damage is not None:
         offset, reason = ends.damage
         findings.add("log-damage" if ends.inside else "log-tail", "log", f"commitlog {offset}", reason)
-    if ends.not_dispatched and not files.newer.some_queues:
+    if ends.not_dispatched and not files.newer.no_queue_files:
         detail = f"the last {ends.not_dispatched_bytes} bytes of the log"
         findings.add("unit-missing", "queues", "consumequeue", detail, ends.not_dispatched)
 
 
-def _ends(disk: Disk, files: StoreFiles, steps: _Steps) -> tuple[list[tuple[QueueRows, int]], tuple[int, int]]:
+def _ends(
+    disk: Disk, files: StoreFiles, batches: list[BatchQueueRows], steps: _Steps
+) -> tuple[list[tuple[QueueRows, int]], tuple[int, int]]:
     """Each queue with the queue offset of its end; physical offset and size of the newest message, (−1, 0) for none.
 
     That of the newest that the log can hold: where its last segments are lost, its end is looked for near their begin.
@@ -392,7 +402,24 @@ def _ends(disk: Disk, files: StoreFiles, steps: _Steps) -> tuple[list[tuple[Queu
         ends.append((rows, end))
         newest = max(newest, last_within(rows, end, log_end))
         steps.done()
-    return ends, newest
+    return ends, max([newest, *(last_of(batch_rows, log_end) for batch_rows in batches)])
+
+
+def _batches(disk: Disk, files: StoreFiles) -> list[BatchQueueRows]:
+    """The batch queues of RocketMQ 5."""
+    log_min = files.log[0].offset if files.log else 0
+    return [BatchQueueRows(disk, queue, log_min) for queue in batch_queues(disk, files)[0]]
+
+
+def _measure_batches(
+    batches: list[BatchQueueRows], space: SpaceSum, unread: UnreadCount, limit: int, steps: _Steps
+) -> None:
+    for rows in batches:
+        measured = measure_batches(rows, space.starts, unread.cuts(rows.queue), limit)
+        space.topic(rows.queue.topic).queues += 1
+        space.add(rows.queue.topic, measured)
+        unread.add(rows.queue, BatchUnits(rows), measured)
+        steps.done()
 
 
 def _index(disk: Disk, files: StoreFiles) -> tuple[int, int]:

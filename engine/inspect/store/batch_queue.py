@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from engine.inspect.store.survey import StoreFiles
     from engine.log.derive import TopicQueue
 
-BATCH_DIRECTORY = "batchconsumequeue"
-"""Source: StorePathConfigHelper#getStorePathBatchConsumeQueue."""
 _CHUNK = 1 << 16
 """Units that are read at once: 3 MB."""
 _NO_UNIT = "not a file of units: its name is not the place of one"
@@ -94,7 +92,7 @@ class BadUnits:
 
 def batch_queues(disk: Disk, files: StoreFiles) -> tuple[tuple[BatchQueueFiles, ...], tuple[OddFile, ...]]:
     """The batch queues of a store by topic and id, and what is odd among their directories. Raises StorageError."""
-    root = os.path.join(files.root, BATCH_DIRECTORY)
+    root = os.path.join(files.root, names.BATCHCONSUMEQUEUE)
     if not files.newer.batch_topics:
         return (), ()
     directories, odd = queue_directories(disk, root)
@@ -105,7 +103,7 @@ def batch_queue(disk: Disk, files: StoreFiles, queue: TopicQueue) -> BatchQueueF
     """One of them; None: it has no directory. Raises StorageError."""
     if queue.topic not in files.newer.batch_topics:
         return None
-    directory = names.queue_directory(os.path.join(files.root, BATCH_DIRECTORY), queue.topic, queue.queue_id)
+    directory = names.queue_directory(os.path.join(files.root, names.BATCHCONSUMEQUEUE), queue.topic, queue.queue_id)
     return _listed(disk, queue, directory) if disk.is_dir(directory) else None
 
 
@@ -149,6 +147,10 @@ class BatchQueueRows:
         """The units from the file of number `start` on up to the last one, in the order of their places."""
         for file in self.files[start:]:
             yield from self._chunks_of(file, self.last + 1)
+
+    def chunks_of(self, number: int) -> Iterator[BatchChunk]:
+        """The units of the file of that number, up to the last one."""
+        yield from self._chunks_of(self.files[number], self.last + 1)
 
     def at_offset(self, offset: int) -> int:
         """Number of the file whose units are to be read for a queue offset and what follows it.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import NewerStore
 from engine.files.listing import list_segments
-from engine.inspect.store.newer import Newer, demand_own_log, newer_parts
+from engine.inspect.store.newer import BATCH_QUEUES, Newer, demand_own_log, newer_parts
 from engine.inspect.store.segment_size import settled_segment_size
 
 if TYPE_CHECKING:
@@ -54,7 +54,11 @@ class ChangeKind(Enum):
     """serve, replicate: as PUT, and tables of config/, deliveries, retention."""
 
 
-KEPT_RIGHT: Mapping[str, frozenset[ChangeKind]] = MappingProxyType({})
+KEPT_RIGHT: Mapping[str, frozenset[ChangeKind]] = MappingProxyType(
+    {
+        BATCH_QUEUES: frozenset({ChangeKind.LOG, ChangeKind.UNDO, ChangeKind.PRUNE, ChangeKind.SEAL}),
+    }
+)
 """By part, the kinds of change that keep it right."""
 
 

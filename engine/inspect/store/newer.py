@@ -26,6 +26,7 @@ from engine.format.property_crc import CrcDemand, is_sealed
 from engine.format.record import BLANK_SIZE, MAGIC_BYTES, MAGICS, POSITION_MAGIC, SIZE_AND_MAGIC, total_size_at
 from engine.format.rocksdb_config import DATABASE_V2, DATABASES
 from engine.inspect.next_step import command_line
+from engine.inspect.store.batch_topics import batch_by_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -105,8 +106,7 @@ class Newer:
     @property
     def not_counted(self) -> tuple[str, ...]:
         """Where queues are whose messages `status` does not count."""
-        uncounted = (ROCKSDB_QUEUES, BATCH_QUEUES) if self.no_queue_files else (BATCH_QUEUES,)
-        return tuple(part.where for part in self.parts if part.what in uncounted)
+        return (self.where(ROCKSDB_QUEUES),) if self.no_queue_files else ()
 
     @property
     def some_queues(self) -> bool:
@@ -178,9 +178,11 @@ def newer_parts(
             break
     if not parts and "rocksdb" in config.other.get("storeType", "").lower():
         parts.append(NewerPart(ROCKSDB_QUEUES, f"storeType={config.other['storeType']}"))
-    batch = _directories(disk, os.path.join(root, "batchconsumequeue"))
-    if batch:
-        parts.append(NewerPart(BATCH_QUEUES, "batchconsumequeue/"))
+    batch = _directories(disk, os.path.join(root, names.BATCHCONSUMEQUEUE))
+    by_attribute = batch_by_attribute(disk, root)
+    if batch or by_attribute:
+        where = f"{names.BATCHCONSUMEQUEUE}/" if batch else f"{names.CONFIG}/topics.json"
+        parts.append(NewerPart(BATCH_QUEUES, where))
     parts += _tiered(disk, config, root)
     if _directories(disk, os.path.join(root, "compaction", "compactionLog")) or _directories(
         disk, os.path.join(root, "compaction", "compactionCq")
@@ -205,7 +207,7 @@ def newer_parts(
     own_config = [name for name in _OWN_CONFIG if not (ours and name == names.TIMER_CHECK)]
     rest += [f"config/{name}" for name in own_config if disk.exists(os.path.join(config_dir, name))]
     if parts or not rest:
-        return Newer(tuple(parts), frozenset(batch), reads_config=bool(own) and has_rocksdict())
+        return Newer(tuple(parts), by_attribute.union(batch), reads_config=bool(own) and has_rocksdict())
     return Newer((NewerPart(FILES, rest[0]),), left=tuple(rest))
 
 

@@ -134,7 +134,8 @@ def listing(disk: Disk, config: StoreConfig, also: Iterable[str] = ()) -> Listin
     """Every file of log, queues, extension and index, the checkpoint and the abort file; `also`: further paths."""
     root = os.fspath(config.store_path_root_dir)
     files: Listing = {}
-    below = [os.path.join(root, name) for name in (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)]
+    parts = (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.BATCHCONSUMEQUEUE, names.INDEX)
+    below = [os.path.join(root, name) for name in parts]
     followed: set[str] = set()
     for directory in dict.fromkeys([*config.log_directories, *below]):
         _list_into(disk, root, directory, files, followed)

@@ -38,8 +38,9 @@ def _writing() -> Iterator[None]:
 class Spool:
     """An append-only table of one structured dtype, read back in the order of writing."""
 
-    def __init__(self, dtype: np.dtype[np.void]) -> None:
+    def __init__(self, dtype: np.dtype[np.void], in_memory: int = IN_MEMORY) -> None:
         self.dtype = dtype
+        self._in_memory = in_memory
         self._chunks: list[NDArray[np.void]] = []
         self._bytes = 0
         self._rows = 0
@@ -57,7 +58,7 @@ class Spool:
         self._rows += len(rows)
         self._chunks.append(rows)
         self._bytes += rows.nbytes
-        if self._bytes > IN_MEMORY:
+        if self._bytes > self._in_memory:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="rstore-plan-")  # noqa: SIM115 - lives as long as the plan
             with _writing():

@@ -18,6 +18,7 @@ from engine.format.checkpoint import SAFETY_MS
 from engine.inspect.store.moves import quarantine_target
 from engine.log.state import StoreState
 from engine.repair.background import BackgroundWorker
+from engine.repair.recover.batch_apply import BatchQueueApplier
 from engine.repair.recover.bridge import BridgedLog
 from engine.repair.recover.index_apply import IndexApplier
 from engine.repair.recover.log_apply import LogApplier, take_blank_away
@@ -144,6 +145,8 @@ class _Applier:
         """Queues and index, side by side: neither is made of the other. The names of the index files."""
         with BackgroundWorker(self._disk) as worker:
             worker.run(QueueApplier(self._disk, self._plan).run)
+            if self._plan.batches:
+                worker.run(BatchQueueApplier(self._disk, self._plan.batches).run)
             self._disk.step("recover.queues-done")
             return IndexApplier(self._disk, self._plan).run()
 

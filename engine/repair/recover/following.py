@@ -47,7 +47,7 @@ def codes_of(plan: RecoverPlan) -> frozenset[str]:
         codes.add("record-displaced")
     if log.requeued:
         codes.add("unit-foreign")
-    if any(queue.changed for queue in plan.queues) or plan.index.changed:
+    if any(queue.changed for queue in plan.every_queue) or plan.index.changed:
         codes.add("unit-missing")
     if any(one.offset + one.size != other.offset for q in plan.files.queues for one, other in pairwise(q.files)):
         codes.add("queue-gap")

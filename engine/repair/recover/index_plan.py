@@ -142,7 +142,7 @@ class IndexPlanner:
             if derived is not None:
                 yield derived.keys
             elif isinstance(event, Remembered):
-                yield from (keys for _, keys in event.derived())
+                yield from (derived.keys for derived in event.derived())
 
     def plan(self, log_end: int, lost: Intervals) -> IndexPlan:
         """The plan, now that the log end (physical) is known.

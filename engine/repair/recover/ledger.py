@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.inspect.store.consumers import Consumers
     from engine.log.derive import TopicQueue
+    from engine.repair.recover.batch_plan import BatchQueuePlan
     from engine.repair.recover.plan import RecoverPlan
     from engine.repair.recover.queue_plan import QueuePlan, Renumbered
 
@@ -106,7 +107,7 @@ class Ledger:
 
 def ledger_of(disk: Disk, plan: RecoverPlan, consumers: Consumers | None = None) -> Ledger:
     """The ledger of a plan; `consumers` of its queues, where the caller has read them. Raises StorageError."""
-    by_queue = {queue.queue: queue for queue in plan.queues}
+    by_queue = {queue.queue: queue for queue in plan.every_queue}
     after = plan.log.end.after
     lines = [
         line
@@ -122,7 +123,7 @@ def ledger_of(disk: Disk, plan: RecoverPlan, consumers: Consumers | None = None)
     return Ledger(tuple(lines), tuple(above), consumers.problems)
 
 
-def _line(queue: TopicQueue, plan: QueuePlan | None, after: Span) -> QueueLedger:
+def _line(queue: TopicQueue, plan: QueuePlan | BatchQueuePlan | None, after: Span) -> QueueLedger:
     if plan is None:
         return QueueLedger(queue, (), (), (), (), after)
     gone = ((plan.max_offset, plan.cut_end),) if plan.cut_end > plan.max_offset else ()

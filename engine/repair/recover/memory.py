@@ -21,6 +21,7 @@ from engine.errors import StorageError, TimeLimitReached
 from engine.files.directories import PRIVATE
 from engine.format import names
 from engine.log.ahead import scan_ahead
+from engine.log.batch_rows import batch_row_dtype, no_batch_rows
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.repair.trees import remove_tree
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from engine.log.kernels.derive import DerivedPart
     from engine.log.source import Segment
 
-VERSION = 1
+VERSION = 2
 WORTH_IT = 256 << 20
 """Bytes of log from which on remembering pays; less is read again in a moment."""
 READ_AGAIN = 200e6
@@ -53,11 +54,14 @@ _BAD = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, Rec
 
 
 class Derived(NamedTuple):
-    """What a batch derives to; `unplaced`: units that no queue can take."""
+    """What a batch derives to; `unplaced`: units that no queue can take; `batches`: rows of batch queues
+    (engine.log.batch_rows.batch_row_dtype), None without any.
+    """
 
     units: Units
     keys: Keys
     unplaced: int
+    batches: NDArray[np.void] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Remembered:
     first_store_timestamp: int
     last_store_timestamp: int
     last: tuple[int, int]
-    derived: Callable[[], Iterator[tuple[Units, Keys]]]
+    derived: Callable[[], Iterator[Derived]]
 
     def __len__(self) -> int:
         return self.records
@@ -111,7 +115,7 @@ class ScanCheckpoint:
         )
         self._begun: tuple[float, int] | None = None
         self._deadline = None if time_box_ms is None else time.monotonic() + time_box_ms / 1000
-        rules = DeriveRules.of(files.config)
+        rules = DeriveRules.of(files.config, files.newer.batch_topics)
         self._settings = repr((VERSION, rules, files.config.check_crc_on_recover, files.config.max_message_size))
         self._patched: frozenset[int] = frozenset()
         self._jobs = jobs
@@ -168,7 +172,8 @@ class ScanCheckpoint:
                 derived = None
                 if isinstance(event, RecordBatch) and wanted:
                     before = deriver.unplaced
-                    derived = Derived(*deriver.finish(event, prepared or []), deriver.unplaced - before)
+                    units, keys, batches = deriver.finish_all(event, prepared or [])
+                    derived = Derived(units, keys, deriver.unplaced - before, batches)
                     if writing is not None:
                         writing.add(event, derived, deriver.queues)
                 elif isinstance(event, Damage):
@@ -210,19 +215,19 @@ class ScanCheckpoint:
             note = json.loads(self._disk.read_file(path))
             if note["settings"] != self._settings or note["segment"] != self._identity(segment):
                 return None
-            chunks = [(int(units), int(keys), int(crc)) for units, keys, crc in note["chunks"]]
-            for number, (units, keys, crc) in enumerate(chunks):
+            chunks = [(int(units), int(keys), int(rows), int(crc)) for units, keys, rows, crc in note["chunks"]]
+            for number, (units, keys, rows, crc) in enumerate(chunks):
                 data = self._disk.read_file(f"{path}.{number}")
-                if zlib.crc32(data) != crc or not _is_whole(data, units, keys, len(note["queues"])):
+                if zlib.crc32(data) != crc or not _is_whole(data, units, keys, rows, len(note["queues"])):
                     return None
             table = [numbers.number(TopicQueue(str(topic), int(queue))) for topic, queue in note["queues"]]
             records, messages, unplaced, first, stored, last, size = (int(note[name]) for name in _COUNTS)
         except _BAD:
             return None
 
-        def derived() -> Iterator[tuple[Units, Keys]]:
-            for number, (units, keys, _) in enumerate(chunks):
-                yield _decode(self._disk.read_file(f"{path}.{number}"), units, keys, table)
+        def derived() -> Iterator[Derived]:
+            for number, (units, keys, rows, _) in enumerate(chunks):
+                yield _decode(self._disk.read_file(f"{path}.{number}"), units, keys, rows, table)
 
         counts = (records, messages, unplaced)
         return Remembered(segment.offset, segment.end, *counts, first, stored, (last, size), derived)
@@ -256,7 +261,8 @@ class PlannedReading:
     def derive(self, batch: RecordBatch) -> Derived:
         """What a batch derives to that did not come as an event."""
         before = self.deriver.unplaced
-        return Derived(*self.deriver.derive(batch), self.deriver.unplaced - before)
+        units, keys, batches = self.deriver.finish_all(batch, self.deriver.prepare(batch))
+        return Derived(units, keys, self.deriver.unplaced - before, batches)
 
     def events(
         self, start: int, end: int | None = None, *, resume: bool = False
@@ -280,7 +286,7 @@ class _Writing:
         self._rows = 0
         self._queues: list[TopicQueue] = []
         self._local: dict[int, int] = {}
-        self._chunks: list[tuple[int, int, int]] = []
+        self._chunks: list[tuple[int, int, int, int]] = []
         self.blank = 0
 
     def add(self, batch: RecordBatch, derived: Derived, numbers: QueueNumbers) -> None:
@@ -302,12 +308,14 @@ class _Writing:
         self._counts["lastStoreTimestamp"] = batch.last_store_timestamp
         self._counts["last"], self._counts["lastSize"] = batch.last
         self._end = batch.end
-        for number in np.unique(derived.units.queue).tolist():
+        queues = [derived.units.queue, *([] if derived.batches is None else [derived.batches["queue"]])]
+        for number in np.unique(np.concatenate(queues)).tolist():
             if number not in self._local:
                 self._local[number] = len(self._queues)
                 self._queues.append(numbers[number])
         self._parts.append(derived)
         self._rows += len(derived.units) + len(derived.keys)
+        self._rows += 0 if derived.batches is None else len(derived.batches)
         if self._rows >= CHUNK_ROWS:
             self._flush()
 
@@ -327,14 +335,14 @@ class _Writing:
     def _flush(self) -> None:
         if not self._parts or not self._plain:
             return
-        data, units, keys = _encode(self._parts, self._local)
+        data, units, keys, rows = _encode(self._parts, self._local)
         self._parts, self._rows = [], 0
         try:
             self._disk.mkdirs(os.path.dirname(self._path), mode=PRIVATE)
             self._disk.write_file_atomically(f"{self._path}.{len(self._chunks)}", data)
         except StorageError:
             self._plain = False
-        self._chunks.append((units, keys, zlib.crc32(data)))
+        self._chunks.append((units, keys, rows, zlib.crc32(data)))
 
 
 def _nothing(_: RecordBatch) -> list[DerivedPart]:
@@ -351,16 +359,20 @@ def forget(disk: Disk, root: str) -> None:
     remove_tree(disk, directory_of(root))
 
 
-def _encode(parts: list[Derived], local: dict[int, int]) -> tuple[bytes, int, int]:
+def _encode(parts: list[Derived], local: dict[int, int]) -> tuple[bytes, int, int, int]:
+    """Units, keys and rows of batch queues, one after the other, and how many of each."""
     import numpy as np
 
     units = _table(_UNIT_FIELDS, [part.units for part in parts])
     keys = _table(_KEY_FIELDS, [part.keys for part in parts])
-    if len(units):
+    some = [no_batch_rows(), *(part.batches for part in parts if part.batches is not None)]
+    rows = np.concatenate(some, dtype=batch_row_dtype())
+    if local:
         translate = np.zeros(max(local) + 1, dtype=np.int32)
         translate[list(local)] = list(local.values())
         units["queue"] = translate[units["queue"]]
-    return units.tobytes() + keys.tobytes(), len(units), len(keys)
+        rows["queue"] = translate[rows["queue"]]
+    return units.tobytes() + keys.tobytes() + rows.tobytes(), len(units), len(keys), len(rows)
 
 
 def _table(fields: list[tuple[str, str]], parts: list[Any]) -> NDArray[np.void]:
@@ -372,23 +384,36 @@ def _table(fields: list[tuple[str, str]], parts: list[Any]) -> NDArray[np.void]:
     return rows
 
 
-def _is_whole(data: bytes, units: int, keys: int, queues: int) -> bool:
+def _is_whole(data: bytes, units: int, keys: int, rows: int, queues: int) -> bool:
     """Whether a chunk holds as many rows as its note says, of queues that it names: anybody may have written both."""
     import numpy as np
 
-    one, other = np.dtype(_UNIT_FIELDS), np.dtype(_KEY_FIELDS)
-    if units < 0 or keys < 0 or len(data) != units * one.itemsize + keys * other.itemsize:
+    one, other, third = np.dtype(_UNIT_FIELDS), np.dtype(_KEY_FIELDS), batch_row_dtype()
+    before = units * one.itemsize + keys * other.itemsize
+    if min(units, keys, rows) < 0 or len(data) != before + rows * third.itemsize:
         return False
-    numbers = np.frombuffer(data, dtype=one, count=units)["queue"]
-    return not units or bool(numbers.min() >= 0 and numbers.max() < queues)
+    numbers = np.concatenate(
+        [
+            np.frombuffer(data, dtype=one, count=units)["queue"],
+            np.frombuffer(data, dtype=third, count=rows, offset=before)["queue"],
+        ]
+    )
+    return not len(numbers) or bool(numbers.min() >= 0 and numbers.max() < queues)
 
 
-def _decode(data: bytes, units: int, keys: int, table: list[int]) -> tuple[Units, Keys]:
+def _decode(data: bytes, units: int, keys: int, rows: int, table: list[int]) -> Derived:
     import numpy as np
 
-    one = np.dtype(_UNIT_FIELDS)
-    rows = np.frombuffer(data, dtype=one, count=units)
-    others = np.frombuffer(data, dtype=np.dtype(_KEY_FIELDS), count=keys, offset=units * one.itemsize)
-    columns = {name: rows[name].copy() for name, _ in _UNIT_FIELDS}
-    columns["queue"] = np.array(table, dtype=np.int32)[columns["queue"]] if len(rows) else columns["queue"]
-    return Units(**columns), Keys(**{name: others[name].copy() for name, _ in _KEY_FIELDS})
+    one, other = np.dtype(_UNIT_FIELDS), np.dtype(_KEY_FIELDS)
+    numbers = np.array(table, dtype=np.int32)
+    first = np.frombuffer(data, dtype=one, count=units)
+    others = np.frombuffer(data, dtype=other, count=keys, offset=units * one.itemsize)
+    columns = {name: first[name].copy() for name, _ in _UNIT_FIELDS}
+    columns["queue"] = numbers[columns["queue"]] if units else columns["queue"]
+    batches = None
+    if rows:
+        offset = units * one.itemsize + keys * other.itemsize
+        batches = np.frombuffer(data, dtype=batch_row_dtype(), count=rows, offset=offset).copy()
+        batches["queue"] = numbers[batches["queue"]]
+    of_keys = Keys(**{name: others[name].copy() for name, _ in _KEY_FIELDS})
+    return Derived(Units(**columns), of_keys, 0, batches)

@@ -27,7 +27,14 @@ def left_to_dispatch(disk: Disk, plan: RecoverPlan) -> StoreState | None:
     log, index = plan.log, plan.index
     mends = log.mends or log.requeued or log.bridges or log.shifts or log.taken
     more = mends or log.tail or log.removed or plan.ext or plan.set_aside or plan.accepted
-    if more or plan.unfinished or index.removed or index.rewinds or index.inserts:
+    if (
+        more
+        or any(queue.changed for queue in plan.batches)
+        or plan.unfinished
+        or index.removed
+        or index.rewinds
+        or index.inserts
+    ):
         return None
     files = {queue_files.queue: queue_files for queue_files in plan.files.queues}
     standing: list[QueueState] = []

@@ -14,6 +14,7 @@ from engine.format.queue_unit import UNIT_SIZE
 from engine.format.record import LONG_SIZE, POSITION_PHYSICAL_OFFSET, POSITION_QUEUE_ID, POSITION_QUEUE_OFFSET
 from engine.inspect.store.moves import quarantine_target
 from engine.log.index_file import IndexFile
+from engine.repair.recover.batch_apply import batch_pieces
 from engine.repair.recover.index_plan import index_directory
 from engine.repair.salvage.salvage import AFTER_LOG_END, Piece
 
@@ -55,11 +56,7 @@ def _pieces(disk: Disk, plan: RecoverPlan, relinked: Relinked) -> Iterator[Piece
             yield Piece("remove", path, 0, size, "extension of removed units")
         if cut.tail is not None:
             yield Piece("overwrite", *cut.tail, "extension of removed units")
-    for queue in plan.queues:
-        if queue.changed:
-            yield from _queue_pieces(plan, queue)
-            if plan.files.config.enable_consume_queue_ext:
-                yield from _ext_pieces(disk, plan, queue)
+    yield from _pieces_of_queues(disk, plan)
     yield from _index_pieces(disk, plan, relinked)
     aside = {odd.path for odd in plan.set_aside}
     for name, action in _MARKS.items():
@@ -167,6 +164,17 @@ def _readable(taken: Bridge) -> Iterator[tuple[int, int]]:
         if at < offset:
             yield at, offset - at
         at = offset + length
+
+
+def _pieces_of_queues(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
+    for queue in plan.queues:
+        if queue.changed:
+            yield from _queue_pieces(plan, queue)
+            if plan.files.config.enable_consume_queue_ext:
+                yield from _ext_pieces(disk, plan, queue)
+    for batch_queue in plan.batches:
+        if batch_queue.changed:
+            yield from batch_pieces(batch_queue)
 
 
 def _queue_pieces(plan: RecoverPlan, queue: QueuePlan) -> Iterator[Piece]:

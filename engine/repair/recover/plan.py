@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from engine.inspect.store.survey import StoreFiles
     from engine.log.source import Segment
     from engine.log.state import StoreState
+    from engine.repair.recover.batch_plan import BatchQueuePlan
     from engine.repair.recover.bridge import Bridge
     from engine.repair.recover.ext_cut import ExtCut
     from engine.repair.recover.index_plan import IndexPlan
@@ -68,20 +69,21 @@ class FromCopies:
 class RecoverPlan:
     """The whole plan.
 
-    `refusal`: the error that applying it raises, when data would be lost that nobody gave up. `problems`: what the
-    operator should know, one sentence each. `accepted`: lost ranges (physical offset, length) before the log end
-    that `cut` continues after. `trap`: damage that stays in the log and that a normal start would cut at. `to`: the end
-    of the log (physical) that was asked for; `ext`: what goes of the extension files then. `layout`: which files of the
-    log get another name or length; all else is planned over the log as it will be then. `config_broken`: files of
-    config/ that a broker can't read stay (engine.inspect.check.config_start). `checkpoint_ahead`: it is later than
-    every record, and all of them were read. `next_start`: where a normal start of the recovered store begins to read
-    (physical); `compared_from`: from where on the log was.
+    `batches`: of batch queues. `refusal`: the error that applying it raises, when data would be lost that nobody gave
+    up. `problems`: what the operator should know, one sentence each. `accepted`: lost ranges (physical offset, length)
+    before the log end that `cut` continues after. `trap`: damage that stays in the log and that a normal start would
+    cut at. `to`: the end of the log (physical) that was asked for; `ext`: what goes of the extension files then.
+    `layout`: which files of the log get another name or length; all else is planned over the log as it will be then.
+    `config_broken`: files of config/ that a broker can't read stay (engine.inspect.check.config_start).
+    `checkpoint_ahead`: it is later than every record, and all of them were read. `next_start`: where a normal start of
+    the recovered store begins to read (physical); `compared_from`: from where on the log was.
     """
 
     files: StoreFiles
     mode: Mode
     log: LogPlan
     queues: tuple[QueuePlan, ...]
+    batches: tuple[BatchQueuePlan, ...]
     writes: PlannedRows
     index: IndexPlan
     set_aside: tuple[OddFile, ...]
@@ -98,6 +100,13 @@ class RecoverPlan:
     checkpoint_ahead: bool = False
     next_start: int = 0
     compared_from: int = 0
+
+    @property
+    def every_queue(self) -> tuple[QueuePlan | BatchQueuePlan, ...]:
+        """The queues of both kinds, by topic and queue id."""
+        if not self.batches:
+            return self.queues
+        return tuple(sorted((*self.queues, *self.batches), key=lambda one: one.queue))
 
     @property
     def set_aside_first(self) -> tuple[OddFile, ...]:
@@ -142,7 +151,7 @@ class RecoverPlan:
             or log.shifts
             or log.taken
             or log.added
-            or any(queue.changed for queue in self.queues)
+            or any(queue.changed for queue in self.every_queue)
             or self.index.changed
             or self.ext
             or self.set_aside
@@ -215,7 +224,7 @@ class RecoverPlan:
                     "unitsRebuilt": queue.units_rebuilt,
                     "unitsFilled": queue.units_filled,
                 }
-                for queue in self.queues
+                for queue in self.every_queue
             ],
             "extension": [
                 {

@@ -21,6 +21,9 @@ from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
 from engine.log.state import QueueState, StoreState
+from engine.repair.recover.batch_compare import BatchComparer
+from engine.repair.recover.batch_disk import batches_held, with_batch_queues
+from engine.repair.recover.batch_settle import BatchLog, SettledBatches, settle_batches
 from engine.repair.recover.bridge import Bridge
 from engine.repair.recover.coverage import Coverage
 from engine.repair.recover.ext_cut import plan_ext_cuts
@@ -90,9 +93,15 @@ class Planner:
         self._progress = progress
         config = files.config
         self._numbers = QueueNumbers()
-        self._deriver = Deriver(DeriveRules.of(config), self._numbers)
+        rules = DeriveRules.of(config, files.newer.batch_topics)
+        self._deriver = Deriver(rules, self._numbers)
+        self._batches: BatchComparer | None = None
+        if files.newer.batch_topics:
+            held = batches_held(disk, files)
+            self._batches = BatchComparer(disk, held, self._numbers, files.log[0].offset if files.log else 0)
+            self._files = files = with_batch_queues(disk, files, held)
         # Units of light queues are judged as such, also where nobody said that the broker has them.
-        self._judging = Deriver(replace(DeriveRules.of(config), multi_dispatch=True, lmq=True), self._numbers)
+        self._judging = Deriver(replace(rules, multi_dispatch=True, lmq=True), self._numbers)
         # With the extension more than the unit is written.
         self._fresh = None if config.enable_consume_queue_ext else FreshRows()
         self._comparer = QueueComparer(
@@ -130,7 +139,7 @@ class Planner:
         ahead = 0
         if start is not None:
             self._progress.expect(files.log[-1].end - start.offset)
-            one_unit_each = not self._deriver.rules.multi_dispatch
+            one_unit_each = not self._deriver.rules.multi_dispatch and self._batches is None
             ahead = min(start.offset, self._starts.after(self._choices.ahead))
             coverage = Coverage(
                 self._comparer,
@@ -201,14 +210,19 @@ class Planner:
             index.feed(derived.keys)
         else:
             self._noticed.remembered(event)
-            for units, keys in event.derived():
-                self._comparer.feed(units)
-                index.feed(keys)
+            for one in event.derived():
+                self._feed_units(one)
+                index.feed(one.keys)
         self._progress(event.end - event.start)
 
     def _compare(self, batch: RecordBatch, derived: Derived) -> None:
-        self._comparer.feed(derived.units)
+        self._feed_units(derived)
         self._noticed.batch(batch, derived.unplaced)
+
+    def _feed_units(self, derived: Derived) -> None:
+        self._comparer.feed(derived.units)
+        if self._batches is not None:
+            self._batches.feed(derived.batches)
 
     def _units_at(self, offset: int) -> tuple[int, list[tuple[int, int]]] | None:
         """Of the sound record at a physical offset: its size, and each (queue number, queue offset) that it names."""
@@ -236,6 +250,7 @@ class Planner:
         losses = Losses(self._log, end.end, union(lost, bridged.places, mended), files.config.max_message_size)
         settler = Settler(self._comparer, LogAfter(log_min, end.end, lost, bridged, losses, self._units_at))
         queues = tuple(settler.settle()) if files.log or self._choices.log_is_gone else ()
+        batches = self._settle_batches(log_min, end, lost, losses)
         index_plan = index.plan(end.end, union(lost, bridged.places, mended))
         if not files.log and self._choices.log_is_gone and files.config.message_index_enable:
             every = tuple(one.name for one in files.index)
@@ -248,7 +263,7 @@ class Planner:
             if known.accepted.overlap(s.offset, s.offset + s.length) < s.length
         ]
         traps = self._traps(compared_from, end) if start is not None else []
-        log_plan = self._log_plan(start, log_min, end, settler.requeued)
+        log_plan = self._log_plan(start, log_min, end, (*settler.requeued, *batches.requeued))
         trap = traps[0] if traps else None
         ahead = trap is None and log_plan.read_from <= log_min and self._noticed.is_after(files.checkpoint)
         return RecoverPlan(
@@ -257,6 +272,7 @@ class Planner:
             mode=mode,
             log=log_plan,
             queues=queues,
+            batches=batches.plans,
             writes=PlannedRows(settler.writes, self._fresh),
             index=index_plan,
             set_aside=(*self._set_aside(queues), *(odd for odd in empty if odd.movable)),
@@ -265,7 +281,7 @@ class Planner:
                 *of_queues_and_index(
                     self._disk,
                     files,
-                    queues,
+                    (*queues, *batches.plans),
                     end,
                     dangling=self._dangling,
                     unplaced=self._noticed.unplaced,
@@ -274,6 +290,7 @@ class Planner:
                 *([] if trap is None else [of_a_trap(trap)]),
                 *self._comparer.findings,
                 *settler.findings,
+                *batches.findings,
                 *index_plan.findings,
                 *([CHECKPOINT_AHEAD] if ahead else []),
             ),
@@ -286,7 +303,7 @@ class Planner:
                 end,
                 fresh,
                 self._noticed.moved,
-                sum(queue.units_cut for queue in queues),
+                sum(queue.units_cut for queue in queues) + sum(queue.units_cut for queue in batches.plans),
             ),
             layout=self._layout,
             accepted=tuple((s.offset, s.length) for s in fresh) if self._choices.cut or self._choices.bridge else (),
@@ -303,6 +320,17 @@ class Planner:
                 trap=traps[-1].offset if traps else None,
             ),
         )
+
+    def _settle_batches(self, log_min: int, end: LogEnd, lost: Intervals, losses: Losses) -> SettledBatches:
+        if self._batches is None or not (self._files.log or self._choices.log_is_gone):
+            return SettledBatches((), (), ())
+        self._batches.flush()
+
+        def record_size(offset: int) -> int:
+            return 0 if losses.is_inert(offset) else self._for_one.sound_size(offset)
+
+        log = BatchLog(log_min, end.end, lost, record_size)
+        return settle_batches(self._disk, self._batches, log)
 
     def _traps(self, compared_from: int, end: LogEnd) -> list[DamagedRange]:
         """Damage before the start that a normal start of the recovered store would read, and cut the log at."""

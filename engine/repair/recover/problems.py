@@ -10,6 +10,7 @@ from engine.errors import RStoreError
 from engine.format import fastjson, names
 from engine.format.quantities import counted
 from engine.inspect.store.guessed_sizes import guessed_sizes
+from engine.repair.recover.batch_plan import BatchQueuePlan
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
@@ -56,7 +57,14 @@ def of_the_log(
 
 
 def of_queues_and_index(
-    disk: Disk, files: StoreFiles, queues: Sequence[QueuePlan], end: LogEnd, *, dangling: int, unplaced: int, keys: int
+    disk: Disk,
+    files: StoreFiles,
+    queues: Sequence[QueuePlan | BatchQueuePlan],
+    end: LogEnd,
+    *,
+    dangling: int,
+    unplaced: int,
+    keys: int,
 ) -> Iterator[str]:
     """What recovery does although the operator may know better: a deleted topic, a segment that is only absent.
 
@@ -75,14 +83,19 @@ def of_queues_and_index(
             f"{counted(cut, 'unit points', 'units point')} after the log end at {end.end}: are segments missing there?"
         )
     known = _known_topics(disk, files.root)
-    there = {one.queue.topic for one in files.queues if one.files}
+    batches = [queue for queue in queues if isinstance(queue, BatchQueuePlan)]
+    there = {one.queue.topic for one in files.queues if one.files} | {
+        one.queue.topic for one in batches if one.held.files
+    }
     revived = {queue.queue.topic for queue in queues if queue.units_rebuilt} - there
     for topic in sorted(revived - known) if known else ():
         if not names.is_system_topic(topic):
             yield f"{topic} gets its queues back, but config/topics.json doesn't have it: was it deleted?"
     if dangling:
         yield f"{counted(dangling, 'unit names', 'units name')} an extension unit that does not exist: rebuilt"
-    yield from guessed_sizes(files, queues=any(queue.units_rebuilt for queue in queues), index=keys > 0)
+    yield from guessed_sizes(
+        files, queues=any(queue.units_rebuilt for queue in queues if queue not in batches), index=keys > 0
+    )
     if unplaced:
         yield (
             f"{counted(unplaced, 'message names', 'messages name')} a topic that is no valid directory name: "

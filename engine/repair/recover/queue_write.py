@@ -24,14 +24,18 @@ class QueueWriter:
     Args:
         disk: how files are reached.
         directory: the queue's.
-        file_size: bytes of a file, a multiple of 20.
+        file_size: bytes of a file, a multiple of
+        unit_size: bytes of a unit.
         later: takes note of what is to be made durable.
     """
 
-    def __init__(self, disk: Disk, directory: str, file_size: int, later: SyncLater) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, file_size: int, later: SyncLater, *, unit_size: int = UNIT_SIZE
+    ) -> None:
         self._disk = disk
         self._directory = directory
         self._file_size = file_size
+        self._unit_size = unit_size
         self._later = later
         self._open: dict[int, RawFile] = {}
         self._all_made = False  # no file was there
@@ -43,12 +47,12 @@ class QueueWriter:
         self.close()
 
     def write(self, start: int, rows: bytes | memoryview) -> None:
-        """Write whole units from queue offset `start` on.
+        """Write whole units from the one of number `start` on: its queue offset, but in batch queues.
 
         Raises:
             DiskFull, StorageError.
         """
-        at = start * UNIT_SIZE
+        at = start * self._unit_size
         data = memoryview(rows)
         while data:
             offset = at - at % self._file_size
@@ -59,10 +63,12 @@ class QueueWriter:
 
     def clear(self, start: int, end: int) -> None:
         """Make the units [start, end) zero, in files that are there."""
-        for offset in range(start * UNIT_SIZE - start * UNIT_SIZE % self._file_size, end * UNIT_SIZE, self._file_size):
+        for offset in range(
+            start * self._unit_size - start * self._unit_size % self._file_size, end * self._unit_size, self._file_size
+        ):
             if offset in self._open or self._disk.exists(self._path(offset)):
-                low = max(start * UNIT_SIZE, offset)
-                high = min(end * UNIT_SIZE, offset + self._file_size)
+                low = max(start * self._unit_size, offset)
+                high = min(end * self._unit_size, offset + self._file_size)
                 self._file(offset).write(low - offset, bytes(high - low))
 
     def remove_from(self, end: int) -> None:
@@ -71,7 +77,7 @@ class QueueWriter:
             return
         for entry in sorted(self._disk.scandir(self._directory), key=lambda e: e.name, reverse=True):
             offset = segment_offset(entry.name)
-            if entry.is_file and offset is not None and offset >= end * UNIT_SIZE:
+            if entry.is_file and offset is not None and offset >= end * self._unit_size:
                 file = self._open.pop(offset, None)
                 if file is not None:
                     file.close()

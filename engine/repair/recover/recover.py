@@ -178,7 +178,7 @@ def _read_for_bridges(
     read.expect(sum(segment.size for segment in files.log))
     with BridgedLog(disk, files.log, taken, shifts) as log:
         scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
-        deriver = Deriver(DeriveRules.of(config), QueueNumbers())
+        deriver = Deriver(DeriveRules.of(config, files.newer.batch_topics), QueueNumbers())
         events = memory.scan(scanner, deriver, log.segments[0].offset, resume=True, derive=False)
         stale = StaleJudge(disk, files, scanner, log.segments[0].offset)
         seen = _noting((event for event, _ in events), config.mapped_file_size_commit_log, suspects)

@@ -16,12 +16,14 @@ from engine.files.written import blocks_taken, data_ranges
 from engine.format import names
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.consume_queue_ext import blocks_of_units, units_end
+from engine.repair.recover.batch_apply import parts_of
 from engine.repair.recover.index_plan import index_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from engine.files.disk import Disk
+    from engine.repair.recover.batch_plan import BatchQueuePlan
     from engine.repair.recover.plan import RecoverPlan
     from engine.repair.recover.queue_plan import QueuePlan
 
@@ -70,6 +72,9 @@ class _Space:
         for queue in self._plan.queues:
             if queue.changed:
                 self._queue(queue)
+        for batch_queue in self._plan.batches:
+            if batch_queue.changed:
+                self._batch_queue(batch_queue)
         self._index()
         return {self._places[device]: peak for device, peak in self._peaks.items() if peak > 0}
 
@@ -170,6 +175,25 @@ class _Space:
                     continue
             if offset < queue.max_offset * UNIT_SIZE:
                 self._take(path, blocks_taken(spans))
+
+    def _batch_queue(self, queue: BatchQueuePlan) -> None:
+        """As `_queue`; files that get another length are sparse, too."""
+        held = queue.held
+        for file in queue.removed:
+            self._give(file.path)
+        ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for span in (*queue.spans, queue.cleared):
+            for first, low, high in parts_of(*span, held.file_units):
+                ranges[first].append((low, high))
+        there = {file.first: file for file in held.files if file not in queue.removed}
+        for first, spans in ranges.items():
+            if first not in there:
+                self._take(held.path_of(first), blocks_taken(spans))
+                continue
+            path, size = there[first].path, there[first].size
+            inside = [(low, min(high, size)) for low, high in spans if low < size]
+            after = [(max(low, size), high) for low, high in spans if high > size]
+            self._take(path, self._holes(path, inside) + blocks_taken(after))
 
     def _offsets(self, directory: str) -> list[int]:
         """Of the files in a queue's directory, by their names."""

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.inspect.store.repairs import Repair
 
-_DIRECTORIES = (names.COMMITLOG, names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX, names.CONFIG)
+_DIRECTORIES = (
+    names.COMMITLOG,
+    names.CONSUMEQUEUE,
+    names.CONSUMEQUEUE_EXT,
+    names.BATCHCONSUMEQUEUE,
+    names.INDEX,
+    names.CONFIG,
+)
 _FILES = (names.CHECKPOINT, names.ABORT, f"{names.CHECKPOINT}.tmp")
 _LONGEST = 1 << 31
 """Bytes of a store's file, at most: a broker maps each whole. Source: java.nio.MappedByteBuffer."""

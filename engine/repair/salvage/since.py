@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
 
-_MADE_ANEW = (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX, names.CONFIG, names.CHECKPOINT)
+_MADE_ANEW = (
+    names.CONSUMEQUEUE,
+    names.CONSUMEQUEUE_EXT,
+    names.BATCHCONSUMEQUEUE,
+    names.INDEX,
+    names.CONFIG,
+    names.CHECKPOINT,
+)
 """Where a repair makes files that its manifest need not name. All else of a listing is the log's, or the abort file."""
 
 

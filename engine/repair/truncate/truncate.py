@@ -67,9 +67,9 @@ def plan(
     `plan_truncate`.
     """
     repair = plan_truncate(disk, store, to_offset=to_offset, to_time=to_time, whole=whole, progress=progress)
-    consumers = read_consumers(disk, repair.files.root, (queue.queue for queue in repair.queues))
+    consumers = read_consumers(disk, repair.files.root, (queue.queue for queue in repair.every_queue))
     unread: list[LostUnread] = []
-    for queue in repair.queues:
+    for queue in repair.every_queue:
         if queue.old_extent > queue.max_offset:
             unread += consumers.unread(queue.queue, queue.max_offset, queue.old_extent)
     return TruncatePlan(repair, tuple(unread), ledger_of(disk, repair, consumers))
