@@ -320,6 +320,34 @@ def test_queues_of_both_kinds_are_recovered_and_taken_back(
     cli("-c", conf, "recover", "--yes")
 
 
+@pytest.mark.parametrize("lost", ["batchconsumequeue", f"batchconsumequeue/B/0/{FIRST}", "consumequeue"])
+@pytest.mark.parametrize("topic", [None, "B"])
+def test_reindex_rebuilds_queues_of_both_kinds(
+    lost: str, topic: str | None, real: Callable[[str], Path], store: Path, tmp_path: Path, cli: Cli
+) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        f"storePathRootDir={store}\nmapperFileSizeBatchConsumeQueue=4600\nmappedFileSizeConsumeQueue=2000\n"
+    )
+    words = [] if topic is None else ["--topic", topic]
+    same = cli("-c", conf, "--json", "reindex", "--yes", *words).json
+    assert not any(one["changed"] for one in same["queues"]), same
+    path = store / lost
+    shutil.rmtree(path) if path.is_dir() else path.write_bytes(path.read_bytes()[:50].ljust(4600, b"\0"))
+    damaged = stores.contents(store)
+    done = cli("-c", conf, "--json", "reindex", "--yes", *words).json
+    kinds = {"batchconsumequeue": "B", "consumequeue": "T"}
+    for kind, of in kinds.items():
+        is_there = (store / kind).exists()
+        whole = is_there and stores.contents(store / kind) == stores.contents(real("batch") / kind)
+        assert whole == (topic in (None, of) or lost.split("/", maxsplit=1)[0] != kind), (kind, done)
+    if done["changed"]:
+        assert cli("-c", conf, "undo", "--yes").code == 0
+        left = {path: what for path, what in stores.contents(store).items() if path.split("/")[0] != "salvage"}
+        assert left == {path: what for path, what in damaged.items() if path.split("/")[0] != "salvage"}
+    cli("-c", conf, "recover", "--yes")
+
+
 def test_truncate_cuts_batch_queues_too(store: Path, cli: Cli) -> None:
     unit = units_of(store)[3]
     plan = cli("--store", store, "--json", "truncate", "--to-offset", str(unit.physical_offset), "--yes").json

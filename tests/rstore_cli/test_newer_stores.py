@@ -68,7 +68,7 @@ CHANGE = (
     *("config restore topics.json --at 20260101T000000.000Z --yes", "undo --yes", "put T --body x", "plan-start"),
     *("serve --port 0 --no-names", "salvage replay --yes", "salvage prune --keep 1 --yes"),
 )
-TAKEN = dict.fromkeys(("batch", "killed"), ("recover", "truncate", "undo", "salvage prune"))
+TAKEN = dict.fromkeys(("batch", "killed"), ("recover", "reindex", "truncate", "expire", "undo", "salvage prune"))
 """Changes that a store takes (engine.inspect.store.change_gate), by their first words."""
 OF_THEIR_OWN = {
     "drill": "scratch stores",

@@ -56,7 +56,9 @@ class ChangeKind(Enum):
 
 KEPT_RIGHT: Mapping[str, frozenset[ChangeKind]] = MappingProxyType(
     {
-        BATCH_QUEUES: frozenset({ChangeKind.LOG, ChangeKind.UNDO, ChangeKind.PRUNE, ChangeKind.SEAL}),
+        BATCH_QUEUES: frozenset(
+            {ChangeKind.LOG, ChangeKind.QUEUES, ChangeKind.EXPIRY, ChangeKind.UNDO, ChangeKind.PRUNE, ChangeKind.SEAL}
+        ),
     }
 )
 """By part, the kinds of change that keep it right."""

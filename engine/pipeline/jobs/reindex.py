@@ -26,10 +26,11 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from engine.errors import InvalidArgument, StoreChanged, StoreLocked
+from engine.errors import InvalidArgument, NewerStore, NextStep, StoreChanged, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock, holder_of
 from engine.format import names
+from engine.inspect.next_step import command_line
 from engine.inspect.store.change_gate import ChangeKind
 from engine.inspect.store.known import known_places
 from engine.inspect.store.survey import survey
@@ -199,6 +200,12 @@ def _demand(stack: contextlib.ExitStack, store: StoreRef, options: ReindexOption
     if options.in_place:
         stack.enter_context(StoreLock(disk, store.root))
     files = survey_to_change(disk, store.config, ChangeKind.QUEUES)
+    if files.newer.batch_topics:
+        raise NewerStore(
+            "jobs on Spark do not rebuild batch consume queues",
+            path=files.root,
+            next_step=NextStep(command_line(files.config, "reindex"), "rebuilds them on this machine"),
+        )
     demand_readable(disk, files, options.scope)
     refused = None if options.output is not None else reindex_swap.refusal(disk, files)
     if refused is not None:

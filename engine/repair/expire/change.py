@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from engine.errors import Refused, StorageError
+from engine.errors import NewerStore, Refused, StorageError
 from engine.files.lock import StoreLock
 from engine.files.operations import Touch
 from engine.inspect.store.archive_note import archive_note, note_path
@@ -88,6 +88,12 @@ class ExpireChange(Change[ExpirePlan]):
         in_use = None if self.daemon is None else self.daemon.in_use
         if self.daemon is not None and self.daemon.archive is not None and self.archive is None:
             raise only_archived(self.daemon.archive)
+        if self.archive is not None and files.newer.batch_topics:
+            raise NewerStore(
+                "an archive does not take messages of batch consume queues",
+                path=files.root,
+                hint="rstore expire without --archive deletes their segments",
+            )
         self._note_archive(run, files)
         with run.caller.progress("reading files to delete") as tick:
             return plan_expire(run.disk, files, self.rules, progress=tick, in_use=in_use, archive=self.archive)

@@ -27,7 +27,7 @@ from engine.log.closed_log import ClosedLogReader
 from engine.log.retention import BATCH_MAX, DiskSpace, DiskUse, Stay, Why
 from engine.log.source import ClosedLog
 from engine.repair.expire.half_messages import HalfMessage, open_half_messages
-from engine.repair.expire.queues import QueueExpiry, expire_index, expire_queues
+from engine.repair.expire.queues import QueueExpiry, expire_batch_queues, expire_index, expire_queues
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -174,7 +174,8 @@ def plan_expire(
         held, why_not = archive.held(disk, files, segments, progress)
         segments, pinned = segments[: len(held)], why_not or pinned
     left = files.log[len(segments) :]
-    queues = expire_queues(disk, files, left[0].offset)
+    queues = (*expire_queues(disk, files, left[0].offset), *expire_batch_queues(disk, files, left[0].offset))
+    queues = tuple(sorted(queues, key=lambda one: one.queue))
     consumers = read_consumers(disk, files.root, (queue.queue for queue in queues))
     unread = tuple(one for queue in queues for one in consumers.unread(queue.queue, queue.old_min, queue.min_offset))
     with ClosedLog(disk, files.log) as log:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from engine.files.listing import list_segments
 from engine.format import names, queue_ext
+from engine.format.batch_unit import valid_units
 from engine.format.queue_unit import UNIT_SIZE, is_ext_address
+from engine.inspect.store.batch_queue import BatchQueueRows, batch_queues
 from engine.inspect.store.queue_rows import QueueRows, is_real
 from engine.log.index_reader import ClosedIndexFile
 
@@ -49,6 +51,23 @@ def expire_queues(disk: Disk, files: StoreFiles, log_min: int) -> tuple[QueueExp
             removed.append(file.path)
         removed += _expire_ext(disk, files, rows, new)
         expiries.append(QueueExpiry(queue.queue, old, new, rows.extent, tuple(removed)))
+    return tuple(expiries)
+
+
+def expire_batch_queues(disk: Disk, files: StoreFiles, log_min: int) -> tuple[QueueExpiry, ...]:
+    """The same of the batch queues of RocketMQ 5. Source: BatchConsumeQueue#deleteExpiredFile."""
+    expiries = []
+    for queue in batch_queues(disk, files)[0]:
+        if not queue.files:
+            continue
+        old, rows = (BatchQueueRows(disk, queue, start) for start in (files.log[0].offset, log_min))
+        removed: list[str] = []
+        for number, file in enumerate(queue.files[:-1]):
+            units = [chunk.units[valid_units(chunk.units)] for chunk in rows.chunks_of(number)]
+            if max((int(some["physical_offset"][-1]) for some in units if len(some)), default=-1) >= log_min:
+                break
+            removed.append(file.path)
+        expiries.append(QueueExpiry(queue.queue, old.min_offset, rows.min_offset, rows.max_offset, tuple(removed)))
     return tuple(expiries)
 
 

@@ -31,14 +31,16 @@ from engine.repair.recover.queue_misplaced import out_of_order
 from engine.repair.recover.queue_plan import Requeued
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
     from engine.inspect.store.intervals import Intervals
+    from engine.inspect.store.losses import Losses
     from engine.log.derive import TopicQueue
+    from engine.log.scan import Scanner
     from engine.repair.recover.batch_compare import BatchAccount, BatchComparer
 
 FEW = 64
@@ -48,13 +50,18 @@ FEW = 64
 @dataclass(frozen=True, slots=True)
 class BatchLog:
     """The log after the repair: physical offsets of its first byte and its end, the ranges between that are lost and
-    stay so, and the size of the sound record at a place (0: none, or an inert one).
+    stay so, what reads a record, and tells an inert one.
     """
 
     begin: int
     end: int
     lost: Intervals
-    record_size: Callable[[int], int]
+    scanner: Scanner
+    losses: Losses
+
+    def record_size(self, offset: int) -> int:
+        """Bytes of the sound record at a physical offset; 0 of none, and of an inert one."""
+        return 0 if self.losses.is_inert(offset) else self.scanner.sound_size(offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -325,11 +325,7 @@ class Planner:
         if self._batches is None or not (self._files.log or self._choices.log_is_gone):
             return SettledBatches((), (), ())
         self._batches.flush()
-
-        def record_size(offset: int) -> int:
-            return 0 if losses.is_inert(offset) else self._for_one.sound_size(offset)
-
-        log = BatchLog(log_min, end.end, lost, record_size)
+        log = BatchLog(log_min, end.end, lost, self._for_one, losses)
         return settle_batches(self._disk, self._batches, log)
 
     def _traps(self, compared_from: int, end: LogEnd) -> list[DamagedRange]:

@@ -33,6 +33,7 @@ from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQue
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.repair.background import BackgroundWorker
+from engine.repair.reindex.batches import BatchQueueBuilder
 from engine.repair.reindex.build import BuiltQueue, QueueBuilder
 from engine.repair.reindex.index import IndexBuilder
 
@@ -151,10 +152,11 @@ def build(
     numbers = QueueNumbers()
     queues = QueueBuilder(disk, files, into, begin) if scope.queues else None
     index = IndexBuilder(disk, files, into, begin) if scope.index and config.message_index_enable else None
+    batches = BatchQueueBuilder(disk, files, into, begin, numbers, topic=scope.topic, wanted=scope.queues)
     plan = ReindexPlan(files, into, first.path, first.offset, 0)
     with ClosedLog(disk, files.log) as log:
         scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
-        deriver = Deriver(DeriveRules.of(config), numbers)
+        deriver = Deriver(DeriveRules.of(config, files.newer.batch_topics), numbers)
         try:
             if index is not None:
                 index.take_over(scanner)
@@ -173,7 +175,7 @@ def build(
                             queues.append(numbers[number], some)
 
                 for batch, parts in _sound(events, files, known_places(disk, files.root).accepted, plan.problems):
-                    held.append(deriver.finish(batch, parts or []))
+                    held.append(batches.others(deriver.finish_all(batch, parts or [])))
                     many += len(batch)
                     if many >= AT_ONCE:
                         build_held()
@@ -189,13 +191,14 @@ def build(
                     worker.run(index.close)
                 if queues is not None:
                     queues.close()
+                batches.close(log, scanner, plan.log_end)
         except BaseException:
             for builder in (queues, index):
                 if builder is not None:
                     with contextlib.suppress(RStoreError):  # what came first is to be reported: a full disk, say
                         builder.close()
             raise
-    _compare(disk, plan, scope, queues, index)
+    _compare(disk, plan, scope, queues, batches, index)
     return plan
 
 
@@ -253,14 +256,21 @@ def kept_queues(files: StoreFiles, scope: Scope, built: Iterable[BuiltQueue]) ->
 
 
 def _compare(
-    disk: Disk, plan: ReindexPlan, scope: Scope, queues: QueueBuilder | None, index: IndexBuilder | None
+    disk: Disk,
+    plan: ReindexPlan,
+    scope: Scope,
+    queues: QueueBuilder | None,
+    batches: BatchQueueBuilder,
+    index: IndexBuilder | None,
 ) -> None:
     """What was built, and what of it differs from the store's."""
     if queues is not None:
-        plan.queues = queues.built()
-        plan.queues_changed = queues.changed()
+        plan.queues = tuple(sorted((*queues.built(), *batches.built()), key=lambda built: built.queue))
+        plan.queues_changed = queues.changed() | batches.changed()
         plan.problems += [problem for queue in plan.queues for problem in queue.problems()]
         plan.kept = kept_queues(plan.files, scope, plan.queues)
+        plan.problems += batches.problems
+        plan.kept = tuple(sorted((*plan.kept, *batches.kept())))
         if scope.topic is not None and not plan.queues:
             KnownNames.of(disk, plan.files).demand_topic(scope.topic)
     if index is not None:

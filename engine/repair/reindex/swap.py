@@ -125,7 +125,7 @@ def _planned(disk: Disk, path: str) -> list[str]:
     """The directories that were to be swapped in; none when nobody can tell: all is built again then."""
     try:
         places = json.loads(disk.read_file(path))
-        parts = (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.INDEX)
+        parts = (names.CONSUMEQUEUE, names.CONSUMEQUEUE_EXT, names.BATCHCONSUMEQUEUE, names.INDEX)
         return places if all(is_below(place) and place.split(os.sep)[0] in parts for place in places) else []
     except (ValueError, TypeError, RecursionError):
         return []
@@ -171,7 +171,7 @@ def places(disk: Disk, plan: ReindexPlan) -> list[str]:
     """The directories that are swapped, below the store's, in order."""
     swapped = []
     for queue in sorted(plan.queues_changed):
-        for kind in (names.CONSUMEQUEUE_EXT, names.CONSUMEQUEUE):
+        for kind in (names.CONSUMEQUEUE_EXT, names.CONSUMEQUEUE, names.BATCHCONSUMEQUEUE):
             place = names.queue_directory(kind, *queue)
             if disk.exists(os.path.join(plan.built, place)):
                 swapped.append(place)
