@@ -111,7 +111,10 @@ def test_statuses() -> None:
 
 def test_tables_as_json() -> None:
     rows = {row["body"]: row["keys"] for row in tables(section(BROKER, "1.5 "), marks=True)[0]}
-    for body, made in (("a topic", TopicConfig("t").to_json()), ("a group", GroupConfig("g").to_json())):
+    for body, made in (
+        ("a topic", TopicConfig("t", attributes=(("message.type", "FIFO"),)).to_json()),
+        ("a group", GroupConfig("g").to_json()),
+    ):
         assert re.findall(r"`(\w+)`", rows[body]) == sorted(made)
 
 

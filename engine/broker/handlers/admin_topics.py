@@ -9,6 +9,7 @@ import orjson
 
 from engine.broker.requests import bodies, fields
 from engine.broker.requests.answers import Answer, BadField, code_of
+from engine.broker.tables.topic_attributes import altered
 from engine.broker.tables.topics import FILTER_TYPES, TopicConfig
 from engine.format.topic_rules import invalid_topic
 from engine.wire.codes import ResponseCode
@@ -64,7 +65,9 @@ class TopicAdmin:
         kind = ext.get("topicFilterType")
         if kind not in FILTER_TYPES:
             raise BadField(f"topicFilterType = [{kind}] value invalid")
-        old = self._topics.find(name) or TopicConfig(name)
+        known = self._topics.find(name)
+        old = known or TopicConfig(name)
+        attributes = altered(dict(old.attributes), ext.get("attributes", ""), created=known is None)
         self._topics.put(
             replace(
                 old,
@@ -73,6 +76,7 @@ class TopicAdmin:
                 perm=fields.number(ext, "perm"),
                 filter_type=kind,
                 sys_flag=fields.number(ext, "topicSysFlag", 0),
+                attributes=tuple(attributes.items()),
             ),
             when_kept(connection, request, lambda: request.answer(remark=NOT_SET)),
         )

@@ -40,7 +40,7 @@ FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """One topic: numbers of queues, permissions (PERM_…), flags."""
+    """One topic: numbers of queues, permissions (PERM_…), flags; `attributes`: of RocketMQ 5, by name."""
 
     name: str
     read_queues: int = 4
@@ -49,10 +49,12 @@ class TopicConfig:
     filter_type: str = "SINGLE_TAG"
     sys_flag: int = 0
     order: bool = False
+    attributes: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As topics.json and clients have it."""
-        return {
+        own: dict[str, Any] = {"attributes": dict(self.attributes)} if self.attributes else {}
+        return own | {
             "order": self.order,
             "perm": self.perm,
             "readQueueNums": self.read_queues,
@@ -73,6 +75,7 @@ class TopicConfig:
             str(entry.get("topicFilterType", "SINGLE_TAG")),
             int(entry.get("topicSysFlag", 0)),
             bool(entry.get("order", False)),
+            tuple((str(key), str(value)) for key, value in dict(entry.get("attributes") or {}).items()),
         )
 
     def __str__(self) -> str:
