@@ -33,6 +33,8 @@ SILENT = {
     RequestCode.SEND_REPLY_MESSAGE_V2,
 }
 """Requests that may have no answer at all (an end that says "unknown"), or that wait for one of the client's."""
+SHORT_MAX = 32_767
+"""The highest code that a header in ROCKETMQ's serialisation can have: pops have higher ones."""
 TIMERS = {"transaction_check_interval_ms": 100, "transaction_timeout_ms": 0, "property_filter": True}
 
 
@@ -44,7 +46,8 @@ async def send_all(address: str, seed: int, rounds: int) -> int:
     chance.shuffle(codes)
     answered = 0
     for number, code in enumerate(codes, 1):
-        wanted = mangled(chance, code, chance.choice(tuple(SerializeType)))
+        kind = chance.choice(tuple(SerializeType))
+        wanted = mangled(chance, code, kind if code <= SHORT_MAX else SerializeType.JSON)
         client.writer.writelines(encode(wanted._replace(opaque=number)))
         if code in SILENT or ext_waits(wanted):
             continue

@@ -56,6 +56,7 @@ def about(topic: str, group: str, msg_id: str) -> dict[int, tuple[dict[str, str]
     queue = {"topic": topic, "brokerName": "broker-a", "queueId": 0}
     lock = orjson.dumps({"consumerGroup": group, "clientId": "c", "mqSet": [queue]})
     end = {"producerGroup": "PG", "tranStateTableOffset": "0", "commitLogOffset": offset, "commitOrRollback": "8"}
+    acks = orjson.dumps({"brokerName": "broker-a", "acks": [{"c": group, "t": topic, "r": "0", "so": 0, "b": "AQ=="}]})
     special: dict[int, tuple[dict[str, str], bytes]] = {
         C.CONSUMER_SEND_MSG_BACK: ({"offset": offset, "group": group, "delayLevel": "1"}, b""),
         C.END_TRANSACTION: (end, b""),
@@ -63,6 +64,7 @@ def about(topic: str, group: str, msg_id: str) -> dict[int, tuple[dict[str, str]
         C.SEARCH_OFFSET_BY_TIMESTAMP: ({**place, "timestamp": "0"}, b""),
         C.QUERY_CONSUME_QUEUE: ({**place, "index": "0", "count": "9"}, b""),
         C.RESUME_CHECK_HALF_MESSAGE: ({"msgId": msg_id}, b""),
+        C.BATCH_ACK_MESSAGE: ({}, acks),
         C.LOCK_BATCH_MQ: ({}, lock),
         C.UNLOCK_BATCH_MQ: ({}, lock),
         C.GET_CONSUMER_RUNNING_INFO: ({**place, "clientId": "c"}, b""),
