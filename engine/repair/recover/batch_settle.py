@@ -389,7 +389,8 @@ class BatchSettler:
         last = held.extent(self._disk)
         kept_end = -(-end // held.file_units) * held.file_units
         cleared = (end, min(last, kept_end)) if end < min(last, kept_end) and end > low else (0, 0)
-        if cleared != (0, 0) and not held.read(self._disk, *cleared).view(np.uint8).any():
+        resized = files.to_resize(low, end)  # one may end inside of a unit: its bytes are no zeros
+        if cleared != (0, 0) and not resized and not held.read(self._disk, *cleared).view(np.uint8).any():
             cleared = (0, 0)
         maximum = int(units[-1]["base_offset"]) + int(units[-1]["batch_size"]) if len(units) else 0
         cut, cut_end = self._after_the_log_end(work)
@@ -408,7 +409,7 @@ class BatchSettler:
             units=spool,
             written=tuple(_offset_spans([missing])),
             cleared=cleared,
-            resized=files.to_resize(low, end),
+            resized=resized,
             removed=files.to_remove(self._disk, low, end),
         )
 

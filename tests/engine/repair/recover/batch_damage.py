@@ -96,7 +96,7 @@ def grow(chance: random.Random, truth: Truth) -> None:
 
 
 def empty_last(chance: random.Random, truth: Truth) -> None:
-    path = chance.choice([max(path.parent.iterdir()) for path in queue_files(truth)])
+    path = chance.choice([max(path.parent.glob("0*")) for path in queue_files(truth)])
     path.with_name(f"{int(path.name) + FILE_SIZE * chance.choice((1, 1, 2)):020}").write_bytes(
         bytes(chance.choice((0, 0, FILE_SIZE)))
     )
@@ -130,7 +130,7 @@ def remove_queue(chance: random.Random, truth: Truth) -> None:
 
 
 def after_end(chance: random.Random, truth: Truth) -> None:
-    path = chance.choice([max(path.parent.iterdir()) for path in queue_files(truth)])
+    path = chance.choice([max(one for one in path.parent.glob("0*") if one.is_file()) for path in queue_files(truth)])
     data = path.read_bytes().rstrip(b"\0")
     more = -(-len(data) // UNIT.size) * UNIT.size
     unit = UNIT.pack(1 << 40, 100, 0, 0, chance.randrange(1000), 2, -1, 0)
@@ -140,7 +140,7 @@ def after_end(chance: random.Random, truth: Truth) -> None:
 def strays(chance: random.Random, truth: Truth) -> None:
     path = chance.choice(queue_files(truth)).parent
     (path / "x.tmp").write_bytes(b"1")
-    (path / f"{FILE_SIZE * 40:020}").mkdir()
+    (path / f"{FILE_SIZE * 40:020}").mkdir(exist_ok=True)
 
 
 def shift_units(chance: random.Random, truth: Truth) -> None:

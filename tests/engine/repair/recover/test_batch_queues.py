@@ -49,7 +49,7 @@ def recovered(root: Path) -> RecoverPlan:
 @pytest.mark.wide
 @pytest.mark.parametrize("block", range(40 if WIDE else 5))
 def test_damaged_stores_get_the_queues_that_the_ledger_has(block: int, tmp_path: Path) -> None:
-    for seed in range(block * 50, block * 50 + 50) if WIDE else (block, block + 100):
+    for seed in range(block * 50, block * 50 + 50) if WIDE else (block, block + 2000):
         judge(tmp_path / "store", seed)
         shutil.rmtree(tmp_path / "store")
 
