@@ -13,7 +13,7 @@ PROOF_ARGS ?= --stores 300 --expired 60 --kills 36
 
 # they compare stores, each in processes and a directory of its own: as many at once as there are cores
 INTEROP_BESIDE := $(patsubst %,tests/compat/test_%.py,bridged clean config_lost damaged lock loss_table operations proof \
-  recovered_by_us wheel written_by_us)
+  recovered_by_us starts5 wheel written_by_us)
 
 # what it runs are many short processes: they read compiled modules instead of compiling them each time
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,7 +1,7 @@
 """The checkpoint file: 4096 bytes, three i64 (ms) at its head (FORMAT.md "Checkpoint"; Apache StoreCheckpoint).
 
-5.x adds masterFlushedOffset at 24 and confirmPhyOffset at 32 (`ReplicaOffsets`): they are kept as they are. 4.9 never
-writes there: what it leaves is zeros.
+5.x adds masterFlushedOffset at 24 and confirmPhyOffset at 32 (`ReplicaOffsets`), 5.5 logicsPhysicalOffset at 40: they
+are kept as they are. 4.9 never writes there: what it leaves is zeros.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ SAFETY_MS = 3000
 _REPLICA_FIELDS = struct.Struct(">qq")
 REPLICA_SIZE = FIELDS_SIZE + _REPLICA_FIELDS.size
 """Bytes up to the end of the fields that 5.x adds."""
+
+_QUEUES_OFFSET = struct.Struct(">q")
+NEWER_SIZE = REPLICA_SIZE + _QUEUES_OFFSET.size
+"""Bytes up to the end of the field that 5.5 adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,11 @@ def decode_replica_offsets(buffer: Buffer) -> ReplicaOffsets | None:
     if len(buffer) < REPLICA_SIZE:
         return None
     return ReplicaOffsets(*_REPLICA_FIELDS.unpack_from(buffer, FIELDS_SIZE))
+
+
+def decode_queues_offset(buffer: Buffer) -> int:
+    """logicsPhysicalOffset: where the newest record begins whose unit is flushed (physical); 0: there is none."""
+    return int(_QUEUES_OFFSET.unpack_from(buffer, REPLICA_SIZE)[0]) if len(buffer) >= NEWER_SIZE else 0
 
 
 def decode(buffer: Buffer) -> Checkpoint:

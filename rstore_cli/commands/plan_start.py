@@ -19,9 +19,15 @@ _STARTS = {"opens": "would succeed", "refuses": "would fail", "crashes": "would 
 
 
 @app.command(name="plan-start")
-def plan_start(context: typer.Context) -> None:
-    """Show what an Apache RocketMQ 4.9.8 broker would do to this store if it were started now.
+def plan_start(
+    context: typer.Context,
+    version: str = typer.Option(
+        "", "--as", metavar="RELEASE", help="Release that is started: 4.9.8, 5.3.1, 5.3.3, 5.4.0, 5.5.0, or 4.9, 5.3 …"
+    ),
+) -> None:
+    """Show what an Apache RocketMQ broker would do to this store if it were started now.
 
+    By the rules of the release that the store's files tell of (4.9.8 where nothing in it is RocketMQ 5's), or of --as.
     Normal or abnormal recovery, the recovery start, where it would cut the log, which files would be deleted, which
     messages and keys would be lost, or why it would not start. Reads only. Exit code 4 when data would be lost, 1 when
     the broker would not start.
@@ -34,7 +40,7 @@ def plan_start(context: typer.Context) -> None:
     config = settings.load()
     with output.progress("reading the log") as tick:
         conf = None if settings.config is None else str(settings.config)
-        plan = look(Disk(), config, conf=conf, progress=tick)
+        plan = look(Disk(), config, conf=conf, version=version or None, progress=tick)
     if not output.json:
         _show(output, plan)
     elif plan.refusal is None:
@@ -53,6 +59,10 @@ def _show(output: Output, plan: StartPlan) -> None:
     removed += [f"index/{name}" for name in plan.index_removed[:_SHOWN]]
     facts = [
         ("store", files.root),
+        (
+            "release",
+            f"RocketMQ {plan.rules.release}; the store is of {plan.sign or 'RocketMQ 4.9, as far as it tells'}",
+        ),
         ("broker start", f"{_STARTS[apache.outcome.value]}{f'; {apache.why}' if apache.why else ''}"),
         ("recovery", f"{apache.mode.value} ({why})"),
     ]
@@ -64,6 +74,8 @@ def _show(output: Output, plan: StartPlan) -> None:
             ("cuts", f"{size(plan.bytes_cut)} after {apache.end}" if plan.bytes_cut else "nothing"),
             ("files that would be deleted", ", ".join(removed) or "none"),
         ]
+    if plan.beside:
+        facts.append(("not planned", ", ".join(plan.beside)))
     output.facts(facts)
     for line in [*plan.settings, *(line for line in plan.problems[:_SHOWN] if line != apache.why)]:
         output.text(f"  - {printable(line)}")

@@ -18,6 +18,7 @@ JAVA_DIR = Path(__file__).parent / "java"
 CLIENTS_DIR = Path(__file__).parent / "clients"
 BROKER_DIR = Path(__file__).parent / "broker"
 BROKER5_DIR = Path(__file__).parent / "broker5"
+STORE5_DIR = Path(__file__).parent / "store5"
 GO_DIR = Path(__file__).parent / "go"
 CONSOLE_DIR = Path(__file__).parent / "console"
 NODE_DIR = Path(__file__).parent / "node"
@@ -97,6 +98,12 @@ def apache_broker5(version: str = "5.5.0") -> ApacheBroker:
     """Apache's broker and name server of RocketMQ 5, from Maven: 5.5.0 or another release."""
     class_path = _class_path(BROKER5_DIR, "rstore-broker5", "rocketmq-broker", version)
     return ApacheBroker(class_path, _release(BROKER5_DIR / "target" / version / "lib", "rocketmq-broker"))
+
+
+@functools.cache
+def store5(version: str) -> str:
+    """The class path of a release of RocketMQ 5's message store, and of the program that starts it (Starts5.java)."""
+    return _class_path(STORE5_DIR, "rstore-store5", "rocketmq-store", version)
 
 
 @functools.cache
@@ -251,7 +258,10 @@ def _run_maven(command: list[str], directory: Path) -> subprocess.CompletedProce
 
 def main() -> None:
     """Builds all that a test may ask for, so that none has to wait; tells what can't be had here."""
-    parts = (harness, clients, apache_broker, apache_broker5, partial(apache_broker5, "5.3.3"))
+    parts = (
+        *(harness, clients, apache_broker, apache_broker5, partial(apache_broker5, "5.3.3")),
+        *(partial(store5, release) for release in ("5.3.3", "5.5.0")),
+    )
     for build in (*parts, go_clients, s3_server, node_clients, axe):
         try:
             build()

@@ -61,11 +61,12 @@ READ = (
         "config history",
     ),
     "undo --list",
+    "plan-start",
 )
 CHANGE = (
     *("recover", "recover --bridge --yes", "recover --cut --yes", "recover --whole --dry-run", "reindex --yes"),
     *("truncate --to-offset 0 --yes", "expire --force --yes", "rebuild-config --yes", "offsets set g T 0 min --yes"),
-    *("config restore topics.json --at 20260101T000000.000Z --yes", "undo --yes", "put T --body x", "plan-start"),
+    *("config restore topics.json --at 20260101T000000.000Z --yes", "undo --yes", "put T --body x"),
     *("serve --port 0 --no-names", "salvage replay --yes", "salvage prune --keep 1 --yes"),
 )
 TAKEN = dict.fromkeys(("batch", "killed"), ("recover", "reindex", "truncate", "expire", "undo", "salvage prune"))
@@ -119,7 +120,7 @@ def test_what_is_sound_is_read(name: str, unpacked: Callable[[str], Path], cli: 
     before = stores.snapshot(root)
     for words in READ:
         ran = cli("--store", root, *words.split())
-        assert ran.code == 0, (words, ran)
+        assert ran.code == (4 if (name, words) == ("rocksdb", "plan-start") else 0), (words, ran)
         assert "Traceback" not in ran.err
     status = cli("--store", root, "--json", "status").json
     assert {part["what"] for part in status["newer"]} == KINDS[name]

@@ -13,7 +13,7 @@ from engine.files.disk import Disk
 from engine.files.lock import StoreLock
 from tests.rstore_cli.conftest import Cli
 from tests.rstore_cli.test_recover import KEYS
-from tests.support import layouts, stores
+from tests.support import layouts, newer, stores
 from tests.support.checking import check_clean
 from tests.support.layouts import SIZE
 
@@ -90,3 +90,27 @@ def test_a_single_segment_of_another_name_or_length_is_not_a_lost_log(how: str, 
     assert cli(*words[1:], "--yes").code == 0
     check_clean(made.root, made.config)
     assert cli(*store, "verify-crc", "--json").json["messages"] == len(held)
+
+
+def test_the_release_that_is_planned(cli: Cli, fixture_store: Store, tmp_path: Path) -> None:
+    """A store's own, 4.9.8 of a plain one; --as another, by a short name, too."""
+    plain, own = fixture_store("clean-small"), newer.unpack("default", tmp_path)
+    for store, words, release in (
+        (plain, (), "4.9.8"),
+        (own, (), "5.5.0"),
+        (plain, ("--as", "5.3"), "5.3.3"),
+        (own, ("--as", "4.9"), "4.9.8"),
+        (own, ("--as", "5.3.1"), "5.3.1"),
+    ):
+        ran = cli("--store", store, "plan-start", *words, "--json")
+        assert (ran.code, ran.json["release"], ran.json["outcome"]) == (0, release, "opens")
+        assert (ran.json["sign"] is None) == (store is plain)
+        assert f"RocketMQ {release}" in cli("--store", store, "plan-start", *words).out
+    for unknown in ("6.0", "5.3.9", "x"):
+        ran = cli("--store", plain, "plan-start", "--as", unknown)
+        assert (ran.code, "5.3.3" in ran.error_line) == (2, True)
+
+
+def test_what_is_not_planned_is_named(cli: Cli, tmp_path: Path) -> None:
+    ran = cli("--store", newer.unpack("timer", tmp_path), "plan-start")
+    assert "timer messages (timerlog/)" in ran.out

@@ -220,10 +220,11 @@ def demand_own_log(config: StoreConfig, root: str, present: Iterable[str]) -> No
 
 
 def refuse_verdict(config: StoreConfig, root: str, newer: Newer) -> None:
-    """Raises NewerStore when the store is RocketMQ 5's: what a 4.9 broker would do to it is no answer."""
-    if newer:
+    """Raises NewerStore when the queues are in RocksDB: their recovery is another, and not computed."""
+    if newer.has(ROCKSDB_QUEUES):
         raise NewerStore(
-            f"a RocketMQ 5 store, with {newer}: rstore does not know what its 5.x broker does when it starts",
+            f"a RocketMQ 5 store with its {ROCKSDB_QUEUES} ({newer.where(ROCKSDB_QUEUES)}): what its broker does at "
+            "its start is not computed",
             path=root,
             next_step=NextStep(command_line(config, "check"), "reads it and reports what is wrong"),
         )
@@ -322,18 +323,19 @@ def crc_demand(config: StoreConfig, *, kept: bool) -> CrcDemand:
 
     Source: CommitLog#checkMessageAndReturnSize (forceVerifyPropCRC).
     """
-    if _is_true(config, "forceVerifyPropCRC"):
+    if is_true(config, "forceVerifyPropCRC"):
         return CrcDemand.OF_ALL
     return CrcDemand.WHERE_THERE if kept else CrcDemand.NOTHING
 
 
-def _is_true(config: StoreConfig, key: str) -> bool:
+def is_true(config: StoreConfig, key: str) -> bool:
+    """Whether a setting that only RocketMQ 5 has is on."""
     return config.other.get(key, "").strip().lower() == "true"
 
 
 def property_crc_place(disk: Disk, config: StoreConfig, log: Sequence[str]) -> str | None:
     """Where records end with a CRC of their own: the front of the first and of the last segments is looked at."""
-    if _is_true(config, "enabledAppendPropCRC"):
+    if is_true(config, "enabledAppendPropCRC"):
         return "enabledAppendPropCRC=true"
     for path in dict.fromkeys((*log[:1], *log[-2:])):
         with contextlib.suppress(StorageError):  # what can't be read is another's to say

@@ -1,4 +1,4 @@
-"""`rstore plan-start`: what a 4.9.8 broker started now would do to this store, and what would be lost by it.
+"""`rstore plan-start`: what a broker of one release, started now, would do to this store, and what would be lost by it.
 
 The outcome is Apache's own (`apache_start`); the loss is counted against what is on disk: sound records after the
 place where it would cut, messages that some queue would lack, keys in index files that it deletes and doesn't put
@@ -40,6 +40,7 @@ from engine.inspect.store.layout import layout_of
 from engine.inspect.store.newer import refuse_verdict
 from engine.inspect.store.odd import first_error
 from engine.inspect.store.queue_rows import QueueRows, is_real
+from engine.inspect.store.release import Release, release_of
 from engine.inspect.store.repairs import repairs
 from engine.inspect.store.survey import StoreFiles, survey
 from engine.log.derive import TopicQueue
@@ -50,10 +51,13 @@ from engine.repair.recover.following import codes_of
 from engine.repair.recover.log_end import Mode
 from engine.repair.recover.recover import plan_recover
 from engine.repair.start.apache_start import ApacheStart, StartOutcome, apache_start, queue_end
+from engine.repair.start.not_shown import short_of
+from engine.repair.start.rules import V4, StartRules, rules_for, rules_of
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.files.disk import Disk
+    from engine.repair.recover.plan import RecoverPlan
 
 _SAMPLE = 16 << 20
 _SIZES = (
@@ -74,10 +78,15 @@ class StartPlan:
     `next`: what to do before a broker is started; `wrong`: codes of what a recovery would find in the log. `gone`: no
     file holds a part of the log, under whatever name. `compared`: queues were held against the log; else what is lost
     of them is not known. `absent`: a directory of the log that is not there, while the log lacks what it may hold.
+    `rules`: of the release that is started; `sign`: what tells that the store is of RocketMQ 5. `beside`: what the
+    release reads beside log, queues and index when it starts, and what is not computed here.
     """
 
     files: StoreFiles
     apache: ApacheStart
+    rules: StartRules = V4
+    sign: Release | None = None
+    beside: tuple[str, ...] = ()
     after: dict[TopicQueue, tuple[int, int]] = field(default_factory=dict)
     short: dict[TopicQueue, int] = field(default_factory=dict)
     index_removed: list[str] = field(default_factory=list)
@@ -143,6 +152,9 @@ class StartPlan:
         """The JSON of CLI.md "Plans"."""
         apache = self.apache
         return {
+            "release": self.rules.release,
+            "sign": None if self.sign is None else self.sign.to_json(),
+            "notPlanned": list(self.beside),
             "mode": apache.mode.value,
             "abort": self.files.abort,
             "outcome": apache.outcome.value,
@@ -183,23 +195,40 @@ class StartPlan:
 
 
 def plan_start(
-    disk: Disk, config: StoreConfig, *, conf: str | None = None, progress: Callable[[int, int], None] | None = None
+    disk: Disk,
+    config: StoreConfig,
+    *,
+    conf: str | None = None,
+    version: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> StartPlan:
-    """Compute it, without writing a byte. `conf`: the properties file that the broker is started with.
+    """Compute it, without writing a byte.
+
+    Args:
+        disk: how files are reached.
+        config: the store's settings.
+        conf: the properties file that the broker is started with.
+        version: the release that is started (`rules`); None: that of the store, by its own signs.
+        progress: called with bytes read and to read.
 
     Raises:
-        NotAStore. StorageError: the disk can't read what a start reads; `check` reads what follows. NewerStore: it is
-        RocketMQ 5's, whose start is another.
+        NotAStore. StorageError: the disk can't read what a start reads; `check` reads what follows. NewerStore: the
+        queues that recovery begins with are in RocksDB. InvalidArgument: no rules are known of that release.
     """
+    given = None if version is None else rules_of(version)
     files = survey(disk, config)
     refuse_verdict(files.config, files.root, files.newer)
+    sign = release_of(disk, files)
+    rules = given or rules_for(sign)
     try:
-        plan = _outcome(disk, config, files, progress)
+        plan = _outcome(disk, config, files, rules, progress)
     except StorageError as error:
         if error.hint is not None:
             raise
         step = next_step.read(files.config)
         raise StorageError(error.message, path=error.path, offset=error.offset, next_step=step) from None
+    plan.sign = sign
+    plan.beside = tuple(map(str, files.newer.not_looked_at))
     stops = read_conf(disk.read_file(conf)).stops if conf is not None else ()
     _configured(plan, config_start(disk, files.config, files.root), [f"{conf}: {why}" for why in stops])
     _look_for_next(disk, plan)
@@ -222,15 +251,19 @@ def _configured(plan: StartPlan, start: ConfigStart, conf: Sequence[str]) -> Non
 
 
 def _outcome(
-    disk: Disk, config: StoreConfig, files: StoreFiles, progress: Callable[[int, int], None] | None
+    disk: Disk,
+    config: StoreConfig,
+    files: StoreFiles,
+    rules: StartRules,
+    progress: Callable[[int, int], None] | None,
 ) -> StartPlan:
     with ClosedLog(disk, files.log) as log:
-        plan = StartPlan(files, apache_start(disk, files, log, progress=progress))
+        plan = StartPlan(files, apache_start(disk, files, log, rules, progress=progress), rules)
         plan.settings = _settings(disk, config)
         plan.problems += [f"{os.path.relpath(odd.path, files.root)}: {odd.why}" for odd in files.odd]
         if not files.log and not files.queues:
             plan.problems.append("neither a commit log nor queues: a broker starts a new store")
-        if plan.apache.outcome in (StartOutcome.REFUSES, StartOutcome.CRASHES):
+        if plan.apache.outcome in (StartOutcome.REFUSES, StartOutcome.CRASHES) and not plan.apache.late:
             return plan
         if not files.log:
             _count_all_queues(disk, plan)
@@ -325,8 +358,6 @@ def _skipped(plan: StartPlan, log: ClosedLog) -> list[tuple[int, int]]:
 
 def _count_short(disk: Disk, plan: StartPlan, skipped: list[tuple[int, int]]) -> None:
     """Messages of the log that their queue lacks, or loses to a unit that is none, and that dispatch doesn't bring."""
-    import numpy as np
-
     try:
         repair = plan_recover(disk, plan.files, cut=True)
         plan.wrong = codes_of(repair)
@@ -347,6 +378,19 @@ def _count_short(disk: Disk, plan: StartPlan, skipped: list[tuple[int, int]]) ->
     for segment in repair.layout.segments:
         if segment.source is not None:
             places.add(segment.offset, segment.end)
+    if plan.apache.queues is None:
+        _count_not_dispatched(disk, plan, repair, places, skipped)
+        return
+    for queue, count in short_of(disk, plan.files, repair, plan.apache.queues, places, plan.apache.end):
+        _add(plan, queue, count)
+
+
+def _count_not_dispatched(
+    disk: Disk, plan: StartPlan, repair: RecoverPlan, places: Intervals, skipped: list[tuple[int, int]]
+) -> None:
+    """The same where dispatch follows recovery. `places`: files of the log under names of others."""
+    import numpy as np
+
     ends = {
         queue_files.queue: queue_end(disk, queue_files, plan.files.config.mapped_file_size_consume_queue)
         for queue_files in plan.files.queues

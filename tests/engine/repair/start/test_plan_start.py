@@ -238,7 +238,7 @@ def test_what_recovery_takes_of_a_batch(fixture_store: Store, kernels: bool) -> 
                 ends = [batch.offset(i) + batch.rows[i].size for i in range(newer)]
                 units = [end for end, row in zip(ends, batch.rows, strict=False) if sysflag.is_consumable(row.sys_flag)]
                 taken = _take(part)
-                assert (taken.records, taken.whole) == (newer, newer == len(batch))
+                assert (taken.records, taken.why is None) == (newer, newer == len(batch))
                 assert (taken.end, taken.dispatched) == (max(ends, default=-1), max(units, default=-1))
                 seen += 1
     assert seen > 3

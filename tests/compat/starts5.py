@@ -1,0 +1,129 @@
+"""What RocketMQ 5's own message store makes of damaged stores: writes `fixtures/starts/RELEASE.jsonl.xz`.
+
+    python -m tests.compat.starts5 [RELEASE…]
+
+The bases are what the same release wrote (`Starts5.java`): one closed cleanly, one killed in the middle of its puts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support import mutate, starts
+
+from . import damage5, fixtures, toolchain
+from .apache import OPENS, Line
+
+SETTINGS = {
+    "mappedFileSizeCommitLog": 16_384,
+    "mappedFileSizeConsumeQueue": 1_000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 300,
+}
+OFTEN = {
+    "flushIntervalCommitLog": 100,
+    "flushCommitLogThoroughInterval": 100,
+    "flushConsumeQueueThoroughInterval": 1000,
+}
+AT_ONCE, HANG_S = 12, 30
+COUNT = 120
+"""Damaged stores of each base; two bases a release."""
+RELEASES = ("5.3.3", "5.5.0")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A store to start; further settings; topics whose queues have another type (`queue.type`)."""
+
+    store: Path
+    settings: dict[str, object]
+    types: dict[str, str]
+
+
+def java(release: str, home: Path, words: list[str]) -> list[str]:
+    """The command line of the program."""
+    own = [f"-Duser.home={home}", f"-Djava.io.tmpdir={home}"]
+    classes = ["-cp", toolchain.store5(release), "io.rstore.compat5.Starts5"]
+    return [str(toolchain.java()), "-Xmx1g", *toolchain.BRIEF, *own, *OPENS, *classes, *words]
+
+
+def outcomes(release: str, jobs: Iterable[Job]) -> dict[str, Line]:
+    """What a release's message store made of each, by the path of the store; the stores are changed."""
+    with tempfile.TemporaryDirectory(prefix="rstore-starts-") as directory:
+        file = Path(directory) / "jobs"
+        file.write_text("".join(f"{job.store}\t{_pairs(job.settings)}\t{_pairs(job.types)}\n" for job in jobs))
+        words = java(release, Path(directory), ["start", str(file), str(AT_ONCE), str(HANG_S)])
+        ran = subprocess.run(words, capture_output=True, timeout=1500, check=True)
+    lines = (line for line in ran.stdout.decode().splitlines() if line.startswith("{"))
+    return {line["store"]: line for line in map(json.loads, lines)}
+
+
+def write_base(release: str, store: Path, *, killed: bool) -> None:
+    """A store of that release, new."""
+    with tempfile.TemporaryDirectory(prefix="rstore-starts-") as home:
+        settings = {**SETTINGS, **OFTEN} if killed else SETTINGS
+        seed, pause = ("2", "240") if killed else ("1", "0")
+        words = ["write", str(store), _pairs(settings), "Orders,Hot,Rare", "420", seed, pause]
+        subprocess.run(java(release, Path(home), words), capture_output=True, timeout=120, check=True)
+    for name in ("lock", "abort.bak"):
+        (store / name).unlink(missing_ok=True)
+
+
+def generate(release: str, count: int, work: Path) -> list[Line]:
+    """All cases of a release, each with what came of it."""
+    made: list[Line] = []
+    for kind in ("clean", "killed"):
+        base = f"{kind}-{release}"
+        store = starts.unpack(base, work)
+        made += damage5.cases(base, store, count)
+    return list(run(release, made, work))
+
+
+def run(release: str, cases: Iterable[Line], work: Path) -> Iterator[Line]:
+    """Damages a copy for each case and starts it; the cases with their outcome."""
+    made: dict[str, Line] = {}
+    jobs = []
+    for case in cases:
+        store = starts.unpack(case["base"], work / case["id"])
+        try:
+            mutate.apply(store, case["ops"])
+        except mutate.Misfit:
+            continue
+        made[str(store)] = case
+        jobs.append(Job(store, dict(SETTINGS), {}))
+    found = outcomes(release, jobs)
+    for path, case in made.items():
+        outcome: dict[str, Any] = {name: value for name, value in found[path].items() if name != "store"}
+        yield case | {"outcome": outcome}
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ";".join(f"{name}={value}" for name, value in values.items())
+
+
+def main(argv: list[str]) -> int:
+    """Writes the bases that are not there, and the outcomes."""
+    for release in argv or RELEASES:
+        with tempfile.TemporaryDirectory(prefix="rstore-starts-") as directory:
+            work = Path(directory)
+            for kind in ("clean", "killed"):
+                if not starts.archive(f"{kind}-{release}").is_file():
+                    store = work / f"{kind}-{release}"
+                    write_base(release, store, killed=kind == "killed")
+                    fixtures.pack(store, store.name, int(time.time()), starts.DIRECTORY)
+            lines = generate(release, COUNT, work / "cases")
+        fixtures.write_lines(starts.DIRECTORY / f"{release}.jsonl.xz", lines)
+        print(f"{release}: {len(lines)} stores", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,30 @@
+"""Stores in fixtures/starts, and what RocketMQ 5's own message store made of damaged copies of them."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import tarfile
+from pathlib import Path
+from typing import Any
+
+DIRECTORY = Path(__file__).parents[2] / "fixtures" / "starts"
+
+
+def archive(name: str) -> Path:
+    """The packed store."""
+    return DIRECTORY / f"{name}.tar.xz"
+
+
+def unpack(name: str, into: Path) -> Path:
+    """The store at `into/NAME`."""
+    into.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive(name)) as tar:
+        tar.extractall(into, filter="data")
+    return into / name
+
+
+def cases(release: str) -> list[dict[str, Any]]:
+    """The damaged stores of a release, each with its outcome."""
+    with lzma.open(DIRECTORY / f"{release}.jsonl.xz", "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
