@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from engine.inspect.store.consumers import LostUnread
+    from engine.repair.recover.epoch_plan import EpochPlan
     from engine.repair.recover.ledger import Ledger
     from engine.repair.recover.plan import RecoverPlan
+    from engine.repair.recover.timer_plan import TimerPlan
 
 _SHOWN = 20
 
@@ -50,6 +52,8 @@ def show_plan(
             *([("bridged", _bridged(plan))] if plan.log.bridges else []),
             ("queues", _queues(plan)),
             ("index", _index(plan)),
+            *([("timer", _timer(plan.timer))] if plan.timer is not None else []),
+            *([("epochs", _epochs(plan.epochs))] if plan.epochs is not None else []),
             *([("marks", _marks(plan))] if changes else []),
         ]
     )
@@ -79,6 +83,15 @@ def show_plan(
     else:
         place = salvage_dir or os.path.join(plan.files.root, "salvage")
         output.text(f"Removed and overwritten data is saved to {place} first.")
+
+
+def _timer(timer: TimerPlan) -> str:
+    what = f"timer log, wheel and timercheck are rebuilt, for {counted(timer.waiting, 'message')} that will wait"
+    return f"{what} ({printable(timer.why)})"
+
+
+def _epochs(epochs: EpochPlan) -> str:
+    return f"{counted(len(epochs.entries), 'epoch')} kept, {len(epochs.removed)} removed ({printable(epochs.why)})"
 
 
 def show_unread(output: Output, unread: Sequence[LostUnread]) -> None:

@@ -12,8 +12,8 @@ from rstore_cli.render import printable, size
 
 if TYPE_CHECKING:
     from engine.inspect.dump.timer_due import DueRow
-    from engine.inspect.dump.timer_log import TimerRow
-    from engine.inspect.dump.timer_wheel import SlotRow
+    from engine.inspect.store.timer_log import TimerRow
+    from engine.inspect.store.timer_wheel import SlotRow
     from rstore_cli.render import Output
 
 _TIME = 23

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _FIELDS: Final = struct.Struct(">qqqqqqq")
 FIELDS_SIZE = 56
+FILE_SIZE = 4096
 assert _FIELDS.size == FIELDS_SIZE
 
 
@@ -39,6 +40,11 @@ class TimerCheck:
     state_version: int = 0
     timestamp: int = 0
     counter: int = 0
+
+    @property
+    def queue_offset(self) -> int:
+        """From where on a broker reads the timer's queue, at most. Source: TimerMessageStore#recover."""
+        return min(self.last_timer_queue_offset, self.master_timer_queue_offset)
 
     def encode(self) -> bytes:
         """The first 56 bytes of the file."""

@@ -119,6 +119,11 @@ def decode_blank(buffer: Buffer) -> TimerBlank | None:
     return blank if blank.magic == BLANK_MAGIC else None
 
 
+def encode_blank(size: int) -> bytes:
+    """What closes a file of which `size` bytes are left, at least `BLANK_SIZE`. Source: TimerLog#append."""
+    return _BLANK.pack(size, 0, BLANK_MAGIC)
+
+
 def units_of_file(size: int) -> int:
     """How many units a file of `size` bytes takes. Source: TimerLog#append, #getOffsetForLastUnit."""
     return max(0, size - BLANK_SIZE) // UNIT_SIZE

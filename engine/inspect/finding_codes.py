@@ -55,7 +55,7 @@ CODES: dict[str, Code] = {
     # files
     "newer-store": Code(
         _INFO,
-        "part of a RocketMQ 5 store: rstore reads the store and never changes it",
+        "part of a RocketMQ 5 store: rstore reads the store and changes it only where that part stays right",
         "its own 5.x broker recovers it when it starts",
         Fix.NOTHING,
     ),
@@ -275,6 +275,49 @@ CODES: dict[str, Code] = {
         _INFO, "a key is in the index twice, as a broker's own recovery leaves it", _NOTHING, Fix.NOTHING
     ),
     "index-lost": Code(_INFO, "an index entry points into a lost range of the log", _NOTHING, Fix.NOTHING),
+    # what RocketMQ 5 keeps
+    "timer-damage": Code(
+        _ERROR, "damage in the timer log of RocketMQ 5: messages that wait are not delivered", fix=Fix.RECOVER
+    ),
+    "timer-orphaned": Code(
+        _ERROR,
+        "a unit of the timer log waits, and no sound timer message is where it points: what is put there later may be "
+        "delivered in its place",
+        fix=Fix.RECOVER,
+    ),
+    "timer-foreign": Code(
+        _ERROR, "a unit of the timer log does not match its message: it is delivered too early", fix=Fix.RECOVER
+    ),
+    "timer-chain": Code(
+        _ERROR, "a unit of the timer log does not name the one before it of its due time", fix=Fix.RECOVER
+    ),
+    "timer-slot": Code(
+        _ERROR, "the timer wheel does not match the timer log: messages that wait are not delivered", fix=Fix.RECOVER
+    ),
+    "timer-check": Code(
+        _ERROR,
+        "config/timercheck does not tell how far the timer is: messages are delivered again, or not at all",
+        fix=Fix.RECOVER,
+    ),
+    "epoch-bad": Code(
+        _ERROR,
+        "neither the epoch file nor its .bak can be read: its broker knows no epoch",
+        "its broker fetches them from its master, where it is a slave",
+    ),
+    "epoch-bak": Code(_WARNING, "an epoch file, or its .bak, can't be read", fix=Fix.RECOVER),
+    "epoch-ahead": Code(
+        _ERROR, "an epoch begins after the log end: its broker and others take this log for longer", fix=Fix.RECOVER
+    ),
+    "epoch-order": Code(
+        _ERROR,
+        "epochs do not ascend",
+        "nothing in the store tells which of them is right: the controller and the other brokers know the epochs",
+    ),
+    "checkpoint-offset": Code(
+        _WARNING,
+        "a physical offset in the checkpoint of RocketMQ 5 is after the log end",
+        fix=Fix.RECOVER,
+    ),
     # checkpoint and config
     "checkpoint-missing": Code(
         _WARNING, "the checkpoint is missing or too short: a broker reads its times as 0", fix=Fix.RECOVER

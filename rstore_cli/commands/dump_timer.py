@@ -14,8 +14,8 @@ from rstore_cli._common import FOUND, parse_size, settings_of
 if TYPE_CHECKING:
     from engine.format.timer_check import TimerCheck
     from engine.inspect.dump.timer_due import DueRow
-    from engine.inspect.dump.timer_log import TimerRow
     from engine.inspect.store.survey import StoreFiles
+    from engine.inspect.store.timer_log import TimerRow
     from rstore_cli.render import Output
 
 TimerFrom = Annotated[str | None, typer.Option("--from", metavar="OFFSET", help="First offset in the timer log.")]
@@ -43,8 +43,8 @@ def timerlog(
     from engine.files.disk import Disk
     from engine.inspect.dump.dump import DAMAGE
     from engine.inspect.dump.timer_due import DueRow, dump_due
-    from engine.inspect.dump.timer_log import dump_timer_log, timer_files
     from engine.inspect.store.survey import survey
+    from engine.inspect.store.timer_log import dump_timer_log, timer_files
     from rstore_cli.timer_rows import TimerColumns, show_due, show_timer, timer_line
 
     files = survey(Disk(), config)
@@ -78,8 +78,8 @@ def _timer_check(output: Output, files: StoreFiles) -> tuple[TimerCheck | None, 
     """How far the timer is, and whether that is not known though there is a timer."""
     from engine.errors import FormatError
     from engine.files.disk import Disk
-    from engine.inspect.dump.timer_wheel import read_timer_check
     from engine.inspect.store.newer import TIMER
+    from engine.inspect.store.timer_wheel import read_timer_check
 
     try:
         check = read_timer_check(Disk(), files)
@@ -99,8 +99,8 @@ def timerwheel(context: typer.Context, limit: Limit = None) -> None:
     config = settings.load()
 
     from engine.files.disk import Disk
-    from engine.inspect.dump.timer_wheel import SlotRow, dump_timer_wheel
     from engine.inspect.store.survey import survey
+    from engine.inspect.store.timer_wheel import SlotRow, dump_timer_wheel
     from rstore_cli.timer_rows import TimerColumns, show_slot, slot_line
 
     damaged = False
@@ -132,7 +132,7 @@ def epoch(context: typer.Context, limit: Limit = None) -> None:
     config = settings.load()
 
     from engine.files.disk import Disk
-    from engine.inspect.dump.epoch import dump_epochs
+    from engine.inspect.store.epochs import dump_epochs
     from engine.inspect.store.survey import survey
     from rstore_cli.timer_rows import TimerColumns
 

@@ -31,6 +31,7 @@ from engine.inspect.check.batch_queues import BatchQueueJudge
 from engine.inspect.check.files import as_planned, file_findings, path_findings, space_findings, unnamed_finding
 from engine.inspect.check.index import IndexPart, check_index_file, check_order
 from engine.inspect.check.log import LogPart
+from engine.inspect.check.newer_parts import NewerPartsJudge
 from engine.inspect.check.queues import LogView, QueueJudge, dispatched
 from engine.inspect.check.reading import CheckReading
 from engine.inspect.check.rocksdb_queues import check_database
@@ -439,6 +440,20 @@ class _Run:
                 self._seen.units += batches.units
                 if not batches.in_time:
                     self._seen.skipped.append("batch consume queues")
+            if files.newer and not self.live:
+                self._newer_parts(parts, log)
+
+    def _newer_parts(self, parts: list[LogPart], log: ClosedLog) -> None:
+        """Timer and epochs, where the log end is known."""
+        if not all(part.in_time for part in parts):
+            self._seen.skipped.append("timer messages and epochs")
+            return
+        end = max((part.end for part in parts if part.end is not None), default=0)
+        judge = NewerPartsJudge(self._disk, self._files, self._findings, end, self._deadline)
+        judge.judge(log)
+        self._seen.units += judge.units
+        if not judge.in_time:
+            self._seen.skipped.append("units of the timer log")
 
     def _against_queues(self, config: check_config.ConfigFiles) -> None:
         files, findings = self._files, self._findings

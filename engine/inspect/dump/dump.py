@@ -17,12 +17,13 @@ from engine.format import checkpoint, message, names
 from engine.format.batch_unit import BatchUnit
 from engine.format.message import StoredMessage
 from engine.inspect.check.verify import boundary, judge_tail, live_end, settled_events
-from engine.inspect.dump.timer_wheel import read_timer_check
+from engine.inspect.store import timer_log
 from engine.inspect.store.batch_queue import BatchQueueRows, batch_queue
 from engine.inspect.store.config_files import BACKUP, ConfigDump, directory_of, present_in, read_config
 from engine.inspect.store.newer import refuse_queue
 from engine.inspect.store.queue_rows import QueueRows, is_real
 from engine.inspect.store.survey import StoreFiles, read_checkpoint, survey, surveyed
+from engine.inspect.store.timer_wheel import read_timer_check
 from engine.log.ahead import scan_ahead
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from engine.format.index_file import IndexHeader
     from engine.format.timer_check import TimerCheck
 
-MESSAGE, BLANK, DAMAGE = "message", "blank", "damage"
+MESSAGE, BLANK, DAMAGE = "message", timer_log.BLANK, timer_log.DAMAGE
 _INDEX_ROWS = 1 << 14
 _JSON = (".json", ".json" + BACKUP)
 

@@ -19,25 +19,21 @@ Source: TimerMessageStore#dequeue, #recoverAndRevise, #convertMessage, TimerDequ
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import FormatError
-from engine.format import message, names, properties, timer_wheel
+from engine.format import names, properties, timer_wheel
 from engine.format.hashing import java_hash
-from engine.format.message import ENCODE_OVERHEAD
-from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
+from engine.format.numbers import parse_int
 from engine.format.quantities import counted
 from engine.format.queue_unit import QueueUnit
-from engine.format.record import MAGICS, MIN_RECORD_SIZE, SIZE_AND_MAGIC
 from engine.format.timer_log import DELETE, NO_UNIT, UNIT_SIZE, due_times
 from engine.inspect.dump.dump import DAMAGE, MESSAGE
-from engine.inspect.dump.timer_log import TimerBatch, timer_batches, unit_at
-from engine.inspect.dump.timer_wheel import precision_of
 from engine.inspect.store.queue_rows import QueueRows, is_real
+from engine.inspect.store.timer_log import TimerBatch, timer_batches, unit_at
+from engine.inspect.store.timer_records import TimerRecords, as_long, key_digest, keys_of
+from engine.inspect.store.timer_wheel import precision_of
 from engine.log.derive import TopicQueue
-from engine.log.incoming import LARGEST
 from engine.log.source import ClosedLog
 
 if TYPE_CHECKING:
@@ -47,8 +43,8 @@ if TYPE_CHECKING:
     from engine.format.message import StoredMessage
     from engine.format.timer_check import TimerCheck
     from engine.format.timer_log import TimerUnit
-    from engine.inspect.dump.timer_log import TimerFiles
     from engine.inspect.store.survey import StoreFiles
+    from engine.inspect.store.timer_log import TimerFiles
 
 ROLLED, DELETES, DELETED = "rolled", "deletes", "deleted"
 _RUN = 1 << 14
@@ -88,7 +84,7 @@ class DueRow:
         return row | {
             "topic": named[properties.REAL_TOPIC],
             "queueId": parse_int(named[properties.REAL_QID]),
-            "deliverTime": _long(named[properties.TIMER_OUT_MS]),
+            "deliverTime": as_long(named[properties.TIMER_OUT_MS]),
             "uniqKey": named.get(properties.UNIQ_KEY),
         }
 
@@ -104,9 +100,7 @@ def dump_due(disk: Disk, files: StoreFiles, timer: TimerFiles, check: TimerCheck
         if isinstance(item, TimerBatch):
             chains.add(item)
     with ClosedLog(disk, timer.files) as units, ClosedLog(disk, files.log) as log:
-        given = files.config.other.get("appendTopicForTimerDeleteKey")
-        with_topic = None if given is None else given.strip().lower() == "true"
-        records = _Records(log, max(files.config.max_message_size, LARGEST) + ENCODE_OVERHEAD, with_topic)
+        records = TimerRecords(log, files.config)
         for slot in chains.slots():
             yield from _of_slot(slot, chains, timer, units, records)
         yield from _without_unit(disk, files, records, chains.taken, check)
@@ -159,60 +153,9 @@ class _Chains:
             yield _Slot(int(self._due[i]), int(self._last[i]), int(self._count[i]), bool(self._deletes[i]))
 
 
-class _Records:
-    """The records that units name. `with_topic`: whether messages are deleted by topic and key; None: by either."""
-
-    def __init__(self, log: ClosedLog, largest: int, with_topic: bool | None) -> None:
-        self._log = log
-        self._largest = largest
-        self.with_topic = with_topic
-
-    def read(self, physical_offset: int, size: int) -> StoredMessage | str:
-        """The timer message there, or why there is none. Raises StorageError."""
-        segments = self._log.segments
-        if segments and physical_offset < segments[0].offset:
-            return "its message was deleted: the log starts later"
-        data = self._log.read(physical_offset, max(MIN_RECORD_SIZE, min(size, _AT_ONCE)))
-        if len(data) < MIN_RECORD_SIZE:
-            return "its message is after the log end, or in a missing segment"
-        total, magic = SIZE_AND_MAGIC.unpack_from(data)
-        if magic not in MAGICS or total != size or total > self._largest:
-            return "no record of its size is where its message should be"
-        try:
-            stored = message.decode(data if size <= _AT_ONCE else self._log.read(physical_offset, size))
-        except FormatError as error:
-            return f"no sound record is where its message should be: {error.message}"
-        if not stored.crc_ok:
-            return "the body of its message has a CRC mismatch"
-        if stored.physical_offset != physical_offset:
-            return f"its record belongs at physical offset {stored.physical_offset}"
-        return _not_timed(stored) or stored
-
-
-def _not_timed(stored: StoredMessage) -> str | None:
-    """Why a message is none that the timer delivers. Source: HookUtils#transformTimerMessage."""
-    named = stored.properties
-    if stored.topic != names.TIMER_TOPIC:
-        return f"its record is a message of topic {stored.topic!r}"
-    if not named.get(properties.REAL_TOPIC):
-        return f"its message has no {properties.REAL_TOPIC}"
-    try:
-        parse_int(named.get(properties.REAL_QID, ""))
-    except ValueError:
-        return f"its message has no {properties.REAL_QID}"
-    if _long(named.get(properties.TIMER_OUT_MS, "")) is None:
-        return f"its message has no {properties.TIMER_OUT_MS}"
-    return None
-
-
-def _long(text: str) -> int | None:
-    try:
-        return parse_int(text, LONG_MIN, LONG_MAX)
-    except ValueError:
-        return None
-
-
-def _of_slot(slot: _Slot, chains: _Chains, timer: TimerFiles, units: ClosedLog, records: _Records) -> Iterator[DueRow]:
+def _of_slot(
+    slot: _Slot, chains: _Chains, timer: TimerFiles, units: ClosedLog, records: TimerRecords
+) -> Iterator[DueRow]:
     """The messages of one due time: those that delete others are known first."""
     keys = _deleted_keys(slot, chains, timer, units, records) if slot.deletes else set[bytes]()
     run: list[tuple[int, TimerUnit]] = []
@@ -255,7 +198,7 @@ def _chain(
         offset, after = unit.previous, offset
 
 
-def _judged(offset: int, unit: TimerUnit, records: _Records, keys: set[bytes]) -> DueRow:
+def _judged(offset: int, unit: TimerUnit, records: TimerRecords, keys: set[bytes]) -> DueRow:
     place = (unit.due_time, offset, unit.physical_offset, unit.message_size)
     stored = records.read(unit.physical_offset, unit.message_size)
     if isinstance(stored, str):
@@ -263,17 +206,19 @@ def _judged(offset: int, unit: TimerUnit, records: _Records, keys: set[bytes]) -
     named = stored.properties
     if java_hash(named[properties.REAL_TOPIC]) != unit.topic_hash:
         return DueRow(DAMAGE, *place, reason=f"the unit is of another topic than {named[properties.REAL_TOPIC]!r}")
-    deliver_time = _long(named[properties.TIMER_OUT_MS])
+    deliver_time = as_long(named[properties.TIMER_OUT_MS])
     if unit.rolls:
         return DueRow(ROLLED, *place, stored)
     if deliver_time != unit.due_time:
         return DueRow(DAMAGE, *place, reason=f"its message is due at {deliver_time}, not at {unit.due_time}")
     if unit.deletes:
         return DueRow(DELETES, *place, stored)
-    return DueRow(MESSAGE if keys.isdisjoint(_keys(named, records.with_topic)) else DELETED, *place, stored)
+    return DueRow(MESSAGE if keys.isdisjoint(keys_of(named, records.with_topic)) else DELETED, *place, stored)
 
 
-def _deleted_keys(slot: _Slot, chains: _Chains, timer: TimerFiles, units: ClosedLog, records: _Records) -> set[bytes]:
+def _deleted_keys(
+    slot: _Slot, chains: _Chains, timer: TimerFiles, units: ClosedLog, records: TimerRecords
+) -> set[bytes]:
     """What the messages of a due time delete; 16 bytes each."""
     keys = set()
     for item in _chain(slot, chains, timer, units):
@@ -281,25 +226,12 @@ def _deleted_keys(slot: _Slot, chains: _Chains, timer: TimerFiles, units: Closed
             continue
         stored = records.read(item[1].physical_offset, item[1].message_size)
         if not isinstance(stored, str) and properties.TIMER_DEL_UNIQKEY in stored.properties:
-            keys.add(_digest(stored.properties[properties.TIMER_DEL_UNIQKEY]))
+            keys.add(key_digest(stored.properties[properties.TIMER_DEL_UNIQKEY]))
     return keys
 
 
-def _keys(named: dict[str, str], with_topic: bool | None) -> set[bytes]:
-    """What a message is deleted by. Source: TimerMessageStore#buildDeleteKey, of 5.5.0 and of 5.3.3."""
-    key = named.get(properties.UNIQ_KEY)
-    if key is None:
-        return set()
-    plain, whole = _digest(key), _digest(f"{named[properties.REAL_TOPIC]}+{key}")
-    return {plain, whole} if with_topic is None else {whole if with_topic else plain}
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
 def _without_unit(
-    disk: Disk, files: StoreFiles, records: _Records, taken: int, check: TimerCheck | None
+    disk: Disk, files: StoreFiles, records: TimerRecords, taken: int, check: TimerCheck | None
 ) -> Iterator[DueRow]:
     """Messages of the timer's queue that come after those of the last unit and were not delivered at once."""
     if files.newer.hides(names.TIMER_TOPIC):
@@ -318,7 +250,7 @@ def _without_unit(
             if isinstance(stored, str):
                 yield DueRow(DAMAGE, None, *place, reason=stored)
                 continue
-            due = _long(stored.properties[properties.TIMER_OUT_MS])
+            due = as_long(stored.properties[properties.TIMER_OUT_MS])
             assert due is not None  # `_not_timed`
             deletes = properties.TIMER_DEL_UNIQKEY in stored.properties
             yield DueRow(DELETES if deletes else MESSAGE, due, *place, stored)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import NewerStore
 from engine.files.listing import list_segments
-from engine.inspect.store.newer import BATCH_QUEUES, Newer, demand_own_log, newer_parts
+from engine.inspect.store.newer import BATCH_QUEUES, CONTROLLER, FILES, TIMER, Newer, demand_own_log, newer_parts
 from engine.inspect.store.segment_size import settled_segment_size
 
 if TYPE_CHECKING:
@@ -54,8 +54,12 @@ class ChangeKind(Enum):
     """serve, replicate: as PUT, and tables of config/, deliveries, retention."""
 
 
+_OF_THE_LOG = frozenset({ChangeKind.LOG, ChangeKind.UNDO, ChangeKind.PRUNE, ChangeKind.SEAL})
 KEPT_RIGHT: Mapping[str, frozenset[ChangeKind]] = MappingProxyType(
     {
+        TIMER: _OF_THE_LOG,
+        CONTROLLER: _OF_THE_LOG,
+        FILES: frozenset({ChangeKind.UNDO}),  # of a cut before the first epoch: no file of them is left
         BATCH_QUEUES: frozenset(
             {ChangeKind.LOG, ChangeKind.QUEUES, ChangeKind.EXPIRY, ChangeKind.UNDO, ChangeKind.PRUNE, ChangeKind.SEAL}
         ),

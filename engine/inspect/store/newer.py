@@ -98,7 +98,7 @@ class Newer:
     @property
     def not_looked_at(self) -> tuple[NewerPart, ...]:
         """Parts that hold what is not read here."""
-        read = {FILES, PROPERTY_CRC, CONTROLLER, BATCH_QUEUES}
+        read = {FILES, PROPERTY_CRC, CONTROLLER, BATCH_QUEUES, TIMER}
         read |= set() if self.no_queue_files else {ROCKSDB_QUEUES}
         read |= set() if self.no_config_files else {ROCKSDB_CONFIG}
         return tuple(part for part in self.parts if part.what not in read)

@@ -147,8 +147,15 @@ def listing(disk: Disk, config: StoreConfig, also: Iterable[str] = ()) -> Listin
 
 
 def config_places(pieces: Iterable[dict[str, Any]]) -> list[str]:
-    """The files of config/ among a repair's pieces: only a repair of them has to do with these."""
-    return sorted({piece["path"] for piece in pieces if piece["path"].startswith(names.CONFIG + os.sep)})
+    """The files of config/, and those of RocketMQ 5's timer and epochs, among a repair's pieces (`is_apart`)."""
+    return sorted({piece["path"] for piece in pieces if is_apart(piece["path"])})
+
+
+def is_apart(path: str) -> bool:
+    """Whether only a repair that changes this file lists it: of others it is none of their business."""
+    return path.startswith((names.CONFIG + os.sep, names.TIMER_LOG + os.sep, names.EPOCH_FILE)) or (
+        path == names.TIMER_WHEEL
+    )
 
 
 def relative(root: str, path: str) -> str:

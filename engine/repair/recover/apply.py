@@ -24,6 +24,7 @@ from engine.repair.recover.index_apply import IndexApplier
 from engine.repair.recover.log_apply import LogApplier, take_blank_away
 from engine.repair.recover.marks import Marks
 from engine.repair.recover.memory import forget
+from engine.repair.recover.newer_parts import NewerApplier
 from engine.repair.recover.pieces import end_of, pieces_of
 from engine.repair.recover.plan import RecoverPlan
 from engine.repair.recover.queue_apply import QueueApplier, cut_extension
@@ -137,6 +138,7 @@ class _Applier:
         cut_extension(disk, plan)
         index_files = self._derived()
         disk.step("recover.index-done")
+        NewerApplier(disk, plan).run()
         if clean:
             Marks(disk, plan).leave_clean(index_files)
         return replace(plan.state, index_files=index_files)

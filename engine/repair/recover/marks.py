@@ -45,6 +45,8 @@ class Marks:
         path = os.path.join(files.root, names.CHECKPOINT)
         whole = disk.read_file(path, FILE_SIZE) if disk.exists(path) else b""
         point = Checkpoint(newest, newest, max(newest, indexed)).encode()
+        if self._plan.replica is not None:
+            point += self._plan.replica.encode()
         try:
             disk.write_file_atomically(path, (point + whole[len(point) :]).ljust(FILE_SIZE, b"\0"))
         except DiskFull:
@@ -71,7 +73,7 @@ class Marks:
         return newest
 
     def _overwrite_checkpoint(self, path: str, point: bytes) -> None:
-        """On a full disk, as Apache does it always: 24 bytes within one sector."""
+        """On a full disk, as Apache does it always: a few bytes within one sector."""
         file = self._disk.open_raw(path, writable=True)
         try:
             file.write(0, point)

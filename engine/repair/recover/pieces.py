@@ -16,6 +16,7 @@ from engine.inspect.store.moves import quarantine_target
 from engine.log.index_file import IndexFile
 from engine.repair.recover.batch_apply import batch_pieces
 from engine.repair.recover.index_plan import index_directory
+from engine.repair.recover.newer_parts import newer_pieces, replaced
 from engine.repair.salvage.salvage import AFTER_LOG_END, Piece
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def _pieces(disk: Disk, plan: RecoverPlan, relinked: Relinked) -> Iterator[Piece
             yield Piece("overwrite", *cut.tail, "extension of removed units")
     yield from _pieces_of_queues(disk, plan)
     yield from _index_pieces(disk, plan, relinked)
+    yield from newer_pieces(disk, plan)
     aside = {odd.path for odd in plan.set_aside}
     for name, action in _MARKS.items():
         path = os.path.join(root, name)
@@ -72,7 +74,7 @@ def touched(disk: Disk, plan: RecoverPlan) -> Iterator[tuple[str, Touch]]:
 
     No index file is read for it: which of its entries are linked anew is asked when they are saved.
     """
-    whole = {os.path.join(plan.files.root, name) for name in _MARKS}
+    whole = {os.path.join(plan.files.root, name) for name in _MARKS} | replaced(plan)
     aside = tuple(os.path.join(odd.path, "") for odd in plan.set_aside)
     met: set[tuple[str, Touch]] = set()
     for piece in _pieces(disk, plan, lambda *_: []):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.errors import RStoreError
+    from engine.format.checkpoint import ReplicaOffsets
     from engine.inspect.store.layout import Layout
     from engine.inspect.store.odd import OddFile
     from engine.inspect.store.survey import StoreFiles
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from engine.log.state import StoreState
     from engine.repair.recover.batch_plan import BatchQueuePlan
     from engine.repair.recover.bridge import Bridge
+    from engine.repair.recover.epoch_plan import EpochPlan
     from engine.repair.recover.ext_cut import ExtCut
     from engine.repair.recover.index_plan import IndexPlan
     from engine.repair.recover.log_end import DamagedRange, LogEnd, Mode
     from engine.repair.recover.planned_rows import PlannedRows
     from engine.repair.recover.queue_plan import QueuePlan, Requeued
     from engine.repair.recover.shifted import Shift
+    from engine.repair.recover.timer_plan import TimerPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,9 @@ class RecoverPlan:
     `layout`: which files of the log get another name or length; all else is planned over the log as it will be then.
     `config_broken`: files of config/ that a broker can't read stay (engine.inspect.check.config_start).
     `checkpoint_ahead`: it is later than every record, and all of them were read. `next_start`: where a normal start of
-    the recovered store begins to read (physical); `compared_from`: from where on the log was.
+    the recovered store begins to read (physical); `compared_from`: from where on the log was. Of a
+    store of RocketMQ 5: `timer` and `epochs`, where they change, and `replica`, where the checkpoint's
+    offsets are after the log end.
     """
 
     files: StoreFiles
@@ -100,6 +105,9 @@ class RecoverPlan:
     checkpoint_ahead: bool = False
     next_start: int = 0
     compared_from: int = 0
+    timer: TimerPlan | None = None
+    epochs: EpochPlan | None = None
+    replica: ReplicaOffsets | None = None
 
     @property
     def every_queue(self) -> tuple[QueuePlan | BatchQueuePlan, ...]:
@@ -130,7 +138,7 @@ class RecoverPlan:
     def marks(self) -> bool:
         """Whether checkpoint or abort file are not as a finished repair leaves them."""
         left = self.unfinished or self.files.abort != (self.trap is not None)
-        return left or not self.files.checkpoint_ok or self.checkpoint_ahead
+        return left or not self.files.checkpoint_ok or self.checkpoint_ahead or self.replica is not None
 
     @property
     def unread(self) -> tuple[Segment, ...]:
@@ -156,6 +164,8 @@ class RecoverPlan:
             or self.ext
             or self.set_aside
             or self.accepted
+            or self.timer is not None
+            or self.epochs is not None
         )
 
     @property
@@ -236,6 +246,8 @@ class RecoverPlan:
                 for cut in self.ext
             ],
             "index": self.index.to_json(),
+            "timer": None if self.timer is None else self.timer.to_json(),
+            "epochs": None if self.epochs is None else self.epochs.to_json(),
             "salvage": salvage,
             "changed": self.changed,
             "problems": list(self.problems),

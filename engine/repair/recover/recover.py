@@ -23,6 +23,7 @@ from engine.repair.recover.bridge import Bridge, BridgedLog, find_bridges
 from engine.repair.recover.donors import taken_from_copies
 from engine.repair.recover.log_end import Mode
 from engine.repair.recover.memory import ScanCheckpoint
+from engine.repair.recover.newer_parts import with_newer_parts
 from engine.repair.recover.plan import FromCopies, RecoverPlan
 from engine.repair.recover.planner import Planner
 from engine.repair.recover.progress import Progress
@@ -98,7 +99,7 @@ def plan_recover(
             # Where the log ends is known now. The next start would mend what it reads: it is done at once.
             choices = choices._replace(ahead=plan.next_start)
             plan = Planner(disk, files, layout, log, memory, bridges, taken, shifts, choices, read).plan(mode)
-        return plan
+        return with_newer_parts(disk, plan, log)
 
 
 def plan_truncate(
@@ -138,10 +139,10 @@ def plan_truncate(
             assert to_time is not None
             to_offset = planner.after_time(to_time)
             if to_offset is None:
-                return planner.plan(mode)
+                return with_newer_parts(disk, planner.plan(mode), log)
         if to_offset < files.log[0].offset:
             raise InvalidArgument(f"offset {to_offset} is before the log start, {files.log[0].offset}")
-        return planner.plan(mode, to_offset)
+        return with_newer_parts(disk, planner.plan(mode, to_offset), log)
 
 
 def _bridges(

@@ -1,10 +1,10 @@
 """Whether a manifest is one that a repair of this store can have written: judged whole, before undo changes a byte.
 
 Whoever can write into a store can write a manifest, and undo, run by root, would write the bytes of its pieces into the
-places that it names. So each place must be one that repairs change: a file of the log, the queues, the index or the
-configuration, the checkpoint, the abort file; written as a repair writes it, with no way out; each piece a file of the
-manifest's own directory, no longer than a file of a store can be. What a link leads to is never reached anyway
-(engine.files.beneath).
+places that it names. So each place must be one that repairs change: a file of the log, the queues, the index, the
+configuration, RocketMQ 5's timer or epochs, the checkpoint, the abort file; written as a repair writes it, with no way
+out; each piece a file of the manifest's own directory, no longer than a file of a store can be. What a link leads to is
+never reached anyway (engine.files.beneath).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import CannotRepair
 from engine.format import names
+from engine.inspect.store.config_files import BACKUP
 from engine.inspect.store.repairs import KEPT, MANIFEST, is_below
 
 if TYPE_CHECKING:
@@ -30,8 +31,16 @@ _DIRECTORIES = (
     names.BATCHCONSUMEQUEUE,
     names.INDEX,
     names.CONFIG,
+    names.TIMER_LOG,
 )
-_FILES = (names.CHECKPOINT, names.ABORT, f"{names.CHECKPOINT}.tmp")
+_FILES = (
+    names.CHECKPOINT,
+    names.ABORT,
+    f"{names.CHECKPOINT}.tmp",
+    names.TIMER_WHEEL,
+    names.EPOCH_FILE,
+    names.EPOCH_FILE + BACKUP,
+)
 _LONGEST = 1 << 31
 """Bytes of a store's file, at most: a broker maps each whole. Source: java.nio.MappedByteBuffer."""
 _PERMISSIONS = 0o777

@@ -28,6 +28,7 @@ from engine.inspect.store.repairs import (
     Repair,
     config_places,
     holds,
+    is_apart,
     listing,
     repairs,
 )
@@ -294,11 +295,11 @@ def _restore(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any]) 
 def _is_new(plan: UndoPlan, piece: dict[str, Any]) -> bool:
     """Whether a killed repair had made the file that the next one changed: gone, it stays gone.
 
-    Of config/ the oldest listing names only the files that its repair changes.
+    Of config/, timer and epochs the oldest listing names only the files that its repair changes.
     """
     name = piece.get("source") or piece["path"]
     renamed = (one[way] for repair in plan.repairs for one in relocated(repair) for way in ("path", "target", "via"))
-    return name not in plan.before and not name.startswith(names.CONFIG + os.sep) and name not in renamed
+    return name not in plan.before and not is_apart(name) and name not in renamed
 
 
 def _write_back(disk: Disk, plan: UndoPlan, repair: Repair, piece: dict[str, Any], path: str) -> None:

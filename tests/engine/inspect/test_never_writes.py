@@ -18,14 +18,14 @@ from engine.inspect.check.check import check
 from engine.inspect.check.doctor import doctor
 from engine.inspect.check.verify import verify
 from engine.inspect.dump.dump import dump_checkpoint, dump_config, dump_index, dump_log, dump_queue
-from engine.inspect.dump.epoch import dump_epochs
 from engine.inspect.dump.salvage_list import inventory
 from engine.inspect.dump.salvage_scan import scan_store
 from engine.inspect.dump.timer_due import dump_due
-from engine.inspect.dump.timer_log import dump_timer_log, timer_files
-from engine.inspect.dump.timer_wheel import dump_timer_wheel, read_timer_check
 from engine.inspect.status.status import status
+from engine.inspect.store.epochs import dump_epochs
 from engine.inspect.store.survey import survey
+from engine.inspect.store.timer_log import dump_timer_log, timer_files
+from engine.inspect.store.timer_wheel import dump_timer_wheel, read_timer_check
 from tests.engine.test_layers import module_name, modules
 from tests.support import fixtures
 

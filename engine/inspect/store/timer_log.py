@@ -20,7 +20,6 @@ from engine.files.written import is_zeros
 from engine.format import names, timer_log
 from engine.format.numbers import INT_MAX, LONG_MAX, read_java_int
 from engine.format.timer_log import UNIT_SIZE, TimerUnit
-from engine.inspect.dump.dump import BLANK, DAMAGE
 from engine.log.source import ClosedLog, Segment
 
 if TYPE_CHECKING:
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
     from engine.files.entry import Entry
     from engine.inspect.store.survey import StoreFiles
 
-UNIT = "unit"
+UNIT, BLANK, DAMAGE = "unit", "blank", "damage"
+"""What a row is, as `dump` names it."""
 _UNITS = 5041
 """Units of one read: 256 KiB."""
 _ZERO, _SOUND, _WRONG = 0, 1, 2

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochFile:
+    """An epoch file as it lies there: its epochs, or why it can't be read."""
+
+    path: str
+    entries: tuple[EpochEntry, ...] = ()
+    problem: FormatError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EpochDump:
     """The epochs of a store.
 
@@ -42,18 +51,25 @@ class EpochDump:
         ]
 
 
+def epoch_files(disk: Disk, files: StoreFiles) -> tuple[EpochFile, ...]:
+    """The file and its copy, in this order, those that are there. Raises StorageError."""
+    path = files.config.other.get("storePathEpochFile", "").strip() or os.path.join(files.root, names.EPOCH_FILE)
+    return tuple(_read(disk, name) for name in (path, path + BACKUP) if disk.look(name) is not None)
+
+
+def _read(disk: Disk, path: str) -> EpochFile:
+    try:
+        return EpochFile(path, epoch_file.decode(disk.read_file(path, epoch_file.LARGEST + 1)))
+    except FormatError as error:
+        return EpochFile(path, problem=FormatError(error.message, path=path, offset=error.offset))
+
+
 def dump_epochs(disk: Disk, files: StoreFiles) -> EpochDump:
     """Source: CheckpointFile#read, which goes to the copy where the file is broken or empty. Raises StorageError."""
-    path = files.config.other.get("storePathEpochFile", "").strip() or os.path.join(files.root, names.EPOCH_FILE)
     problems: list[FormatError] = []
-    for name in (path, path + BACKUP):
-        if disk.look(name) is None:
-            continue
-        try:
-            entries = epoch_file.decode(disk.read_file(name, epoch_file.LARGEST + 1))
-        except FormatError as error:
-            problems.append(FormatError(error.message, path=name, offset=error.offset))
-            continue
-        if entries:
-            return EpochDump(entries, name, tuple(problems))
+    for one in epoch_files(disk, files):
+        if one.problem is not None:
+            problems.append(one.problem)
+        elif one.entries:
+            return EpochDump(one.entries, one.path, tuple(problems))
     return EpochDump(problems=tuple(problems))

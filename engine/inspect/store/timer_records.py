@@ -1,0 +1,100 @@
+"""The messages of RocketMQ 5's timer: records of topic rmq_sys_wheel_timer, read where a unit says that they are.
+
+A message is believed when a sound record lies where the unit says, of the length and the topic that it says: its
+properties have the topic and queue that it goes to, and the time.
+
+Source: HookUtils#transformTimerMessage, TimerMessageStore#convertMessage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from engine.errors import FormatError
+from engine.format import message, names, properties
+from engine.format.message import ENCODE_OVERHEAD
+from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
+from engine.format.record import MAGICS, MIN_RECORD_SIZE, SIZE_AND_MAGIC
+from engine.log.incoming import LARGEST
+
+if TYPE_CHECKING:
+    from engine.config import StoreConfig
+    from engine.format.message import StoredMessage
+    from engine.log.source import LogSource
+
+_AT_ONCE = 1 << 16
+"""Bytes of a record that are read before it is known to be one."""
+
+
+class TimerRecords:
+    """The records that units name.
+
+    Attributes:
+        with_topic: whether messages are deleted by topic and key (appendTopicForTimerDeleteKey); None: by either.
+    """
+
+    def __init__(self, log: LogSource, config: StoreConfig) -> None:
+        self._log = log
+        self._largest = max(config.max_message_size, LARGEST) + ENCODE_OVERHEAD
+        given = config.other.get("appendTopicForTimerDeleteKey")
+        self.with_topic = None if given is None else given.strip().lower() == "true"
+
+    def read(self, physical_offset: int, size: int) -> StoredMessage | str:
+        """The timer message there, or why there is none. Raises StorageError."""
+        segments = self._log.segments
+        if segments and physical_offset < segments[0].offset:
+            return "its message was deleted: the log starts later"
+        data = self._log.read(physical_offset, max(MIN_RECORD_SIZE, min(size, _AT_ONCE)))
+        if len(data) < MIN_RECORD_SIZE:
+            return "its message is after the log end, or in a missing segment"
+        total, magic = SIZE_AND_MAGIC.unpack_from(data)
+        if magic not in MAGICS or total != size or total > self._largest:
+            return "no record of its size is where its message should be"
+        try:
+            stored = message.decode(data if size <= _AT_ONCE else self._log.read(physical_offset, size))
+        except FormatError as error:
+            return f"no sound record is where its message should be: {error.message}"
+        if not stored.crc_ok:
+            return "the body of its message has a CRC mismatch"
+        if stored.physical_offset != physical_offset:
+            return f"its record belongs at physical offset {stored.physical_offset}"
+        return not_timed(stored) or stored
+
+
+def not_timed(stored: StoredMessage) -> str | None:
+    """Why a message is none that the timer delivers. Source: HookUtils#transformTimerMessage."""
+    named = stored.properties
+    if stored.topic != names.TIMER_TOPIC:
+        return f"its record is a message of topic {stored.topic!r}"
+    if not named.get(properties.REAL_TOPIC):
+        return f"its message has no {properties.REAL_TOPIC}"
+    try:
+        parse_int(named.get(properties.REAL_QID, ""))
+    except ValueError:
+        return f"its message has no {properties.REAL_QID}"
+    if as_long(named.get(properties.TIMER_OUT_MS, "")) is None:
+        return f"its message has no {properties.TIMER_OUT_MS}"
+    return None
+
+
+def as_long(text: str) -> int | None:
+    """A number of 64 bits, as Java reads it; None: it is none."""
+    try:
+        return parse_int(text, LONG_MIN, LONG_MAX)
+    except ValueError:
+        return None
+
+
+def keys_of(named: dict[str, str], with_topic: bool | None) -> set[bytes]:
+    """What a message is deleted by, 16 bytes each. Source: TimerMessageStore#buildDeleteKey, of 5.5.0 and of 5.3.3."""
+    key = named.get(properties.UNIQ_KEY)
+    if key is None:
+        return set()
+    plain, whole = key_digest(key), key_digest(f"{named[properties.REAL_TOPIC]}+{key}")
+    return {plain, whole} if with_topic is None else {whole if with_topic else plain}
+
+
+def key_digest(key: str) -> bytes:
+    """What stands for the key of a message that is deleted."""
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
