@@ -17,6 +17,7 @@ from engine.broker_conf.all_keys import all_keys
 from engine.broker_conf.values import ValueKind, demand, read_value, shown
 from engine.errors import InvalidArgument
 from engine.format.hosts import Host, is_loopback
+from engine.format.numbers import INT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -181,7 +182,7 @@ class BrokerSettings:
     timer_messages: bool = True
     timer_most_s: int = 3 * 24 * 3600
     timer_precision_ms: int = 1000
-    timer_most_a_slot: int = 2_147_483_647
+    timer_most_a_slot: int = INT_MAX
     recall: bool = False
     scrub_period_ms: int | None = None
     scrub_rate: int | None = None
