@@ -48,7 +48,7 @@ class BrokerRole(enum.Enum):
     SLAVE = "SLAVE"
 
 
-NOT_SETTINGS = frozenset({"other", "given", "typed", "origin", "follow_links", "not_sizes"})
+NOT_SETTINGS = frozenset({"other", "given", "typed", "origin", "follow_links", "not_sizes", "index_tags"})
 """Fields of `StoreConfig` that are no setting of Apache's."""
 
 
@@ -62,6 +62,7 @@ class StoreConfig:
     `origin`: the file that said it, of fields that a file said.
     `follow_links`: changes are made through links below the store's directories, too (engine.files.beneath).
     `not_sizes`: keys in the store's own file that are no sizes, and have no effect.
+    `index_tags`: the store's broker indexes tags, too (engine.inspect.store.tag_keys); a survey says it.
     `typed`: the arguments that named this store on the command line (`--store DIR`, `-c FILE`), so that a command that
     is named next can be copied and run.
     """
@@ -130,6 +131,7 @@ class StoreConfig:
     origin: Mapping[str, Path] = field(default_factory=dict, compare=False)
     follow_links: bool = False
     not_sizes: tuple[str, ...] = ()
+    index_tags: bool = False
 
     @property
     def commit_log_paths(self) -> tuple[Path, ...]:

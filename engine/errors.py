@@ -11,7 +11,7 @@
     │   ├── LogMissing               log-missing      4     queues without a commit log
     │   ├── DataIsAbsent             data-absent      4     a link of the store leads to what is not there
     │   ├── OutsideStore             outside          4     a change would reach what lies outside of the store
-    │   ├── NewerStore               newer-store      4     a store of RocketMQ 5: it is read, and never changed
+    │   ├── NewerStore               newer-store      4     a part of RocketMQ 5 that this change does not keep right
     │   ├── WrongKey                 wrong-key        4     the key does not open the backup repository
     │   └── NoSpaceToSave            no-space         4     no space for what is saved and made
     ├── TimeLimitReached             time-box         1     not finished in the time that was given; run it again
@@ -177,7 +177,7 @@ class DataIsAbsent(Refused):
 
 
 class NewerStore(Refused):
-    """A store of RocketMQ 5: what is sound in it is read, and nothing is changed."""
+    """A store of RocketMQ 5 with a part that this change does not keep right, or that this command does not read."""
 
     code = "newer-store"
 

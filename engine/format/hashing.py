@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 CRC_MASK: Final = 0x7FFFFFFF
 """A CRC is stored with its sign bit cleared. Source: UtilAll#crc32."""
 _MASK32 = 0xFFFFFFFF
+TAG_MARK: Final = "T#"
+"""After topic + "#", before a tag. Source: MessageConst.INDEX_TAG_TYPE (5.4.0)."""
 
 
 def body_crc(body: Buffer) -> int:
@@ -54,6 +56,11 @@ def java_order(text: str) -> bytes:
 def tags_code(tags: str | None) -> int:
     """The tagsCode of a queue unit: the hash of TAGS, 0 without. Source: MessageExtBrokerInner#tagsString2tagsCode."""
     return java_hash(tags) if tags else 0
+
+
+def tag_index_key(topic: str, tag: str) -> str:
+    """The index key string of a tag, which RocketMQ 5.4 and later put. Source: IndexService#buildIndex (5.4.0)."""
+    return f"{topic}#{TAG_MARK}{tag}"
 
 
 def index_key_hash(key: str) -> int:

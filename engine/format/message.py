@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import FormatError, InvalidArgument
-from engine.format import hosts, properties, sysflag
+from engine.format import hosts, properties, property_crc, sysflag
 from engine.format.hashing import body_crc
 from engine.format.hosts import LOOPBACK, Host
 from engine.format.judge import Row, Stop, judge_record
@@ -208,21 +208,25 @@ def _lay_out(message: Message, topic: bytes, properties_raw: bytes, crc: int | N
     return out
 
 
-def encode_inert(length: int, physical_offset: int, store_timestamp: int) -> bytearray:
+def encode_inert(length: int, physical_offset: int, store_timestamp: int, *, sealed: bool = False) -> bytearray:
     """A record of exactly `length` bytes that every reader steps over: rolled back, so no queue and no index sees it.
 
-    Its topic is `INERT_TOPIC`, or as much of it as there is room for; its body zeros.
+    Its topic is `INERT_TOPIC`, or as much of it as there is room for; its body zeros. `sealed`: its properties are a
+    property CRC (engine.format.property_crc).
 
     Raises:
         InvalidArgument: no record is as small.
     """
-    if length < MIN_RECORD_SIZE:
-        raise InvalidArgument(f"record length must be ≥ {MIN_RECORD_SIZE}, not {length}")
-    topic = INERT_TOPIC.encode()[: length - MIN_RECORD_SIZE]
-    body = bytes(length - MIN_RECORD_SIZE - len(topic))
+    least = MIN_RECORD_SIZE + (property_crc.SIZE if sealed else 0)
+    if length < least:
+        raise InvalidArgument(f"record length must be ≥ {least}, not {length}")
+    topic = INERT_TOPIC.encode()[: length - least]
+    body = bytes(length - least - len(topic))
     message = Message("", body, sys_flag=sysflag.TRANSACTION_ROLLBACK, born_timestamp=store_timestamp)
-    out = _lay_out(message, topic, b"", None)
+    out = _lay_out(message, topic, bytes(least - MIN_RECORD_SIZE), None)
     patch(out, 0, queue_offset=0, physical_offset=physical_offset, store_timestamp=store_timestamp)
+    if sealed:
+        property_crc.seal(out)
     return out
 
 

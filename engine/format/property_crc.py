@@ -69,6 +69,11 @@ def encode(crc: int) -> bytes:
     return FRONT + f"{crc:0{DIGITS}}"[::-1].encode() + LAST
 
 
+def seal(record: bytearray) -> None:
+    """Write a record's property CRC into its last `SIZE` bytes, which are its properties' last."""
+    record[-SIZE:] = encode(compute(record))
+
+
 def state_of(record: Buffer, properties_length: int) -> CrcState:
     """Whether a record has one, and is as its broker wrote it.
 

@@ -59,6 +59,7 @@ CODES: dict[str, Code] = {
         "its own 5.x broker recovers it when it starts",
         Fix.NOTHING,
     ),
+    "newer-part": Code(_INFO, "part of a RocketMQ 5 store, which rstore reads and repairs", _NOTHING, Fix.NOTHING),
     "file-size": Code(
         _ERROR, "a file has the wrong size or is in the wrong place: a broker does not start", fix=Fix.RECOVER
     ),

@@ -71,11 +71,12 @@ _NAMED = re.compile(rf"\brstore (?=(?:{'|'.join(STORE_COMMANDS)})\b(?!-| --conf\
 """What stands before such a command in a text. `doctor --conf FILE` is about the file alone, and a command as it was
 typed may name the store after its word."""
 NEWER = "newer-store"
+"""The finding of a store that is not repaired here; one whose parts of RocketMQ 5 repairs keep right has another:"""
+REPAIRED = "newer-part"
 _OF_A_DATABASE = ("rocksdb-damage", "queue-end", "unit-twice")
 """Of RocketMQ 5, and what its broker does not mend by itself."""
-"""The finding of a store that is never changed here."""
 THEIRS = NextStep(
-    None, "start the store's own RocketMQ 5 broker, which recovers it; rstore never changes a RocketMQ 5 store"
+    None, "start the store's own RocketMQ 5 broker, which recovers it; rstore does not repair one with these parts"
 )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels
-from engine.format.hashing import index_key_hashes, tags_code
+from engine.format.hashing import index_key_hashes, tag_index_key, tags_code
 from engine.format.judge import Row
 from engine.format.numbers import LONG_MAX, parse_int
 
@@ -62,7 +62,7 @@ class QueueNumbers:
 
 @dataclass(frozen=True, slots=True)
 class DeriveRules:
-    """The settings that decide what is derived."""
+    """The settings that decide what is derived. `tag_keys`: index keys of tags, too (RocketMQ 5.4 and later)."""
 
     delay_levels: DelayLevels = field(default_factory=DelayLevels.parse)
     multi_dispatch: bool = False
@@ -70,6 +70,7 @@ class DeriveRules:
     index: bool = True
     batch_topics: frozenset[str] = frozenset()
     """Topics of RocketMQ 5 whose records get units of batch queues, and none of plain ones."""
+    tag_keys: bool = False
 
     @classmethod
     def of(cls, config: StoreConfig, batch_topics: frozenset[str] = frozenset()) -> DeriveRules:
@@ -80,6 +81,7 @@ class DeriveRules:
             config.enable_lmq,
             config.message_index_enable,
             batch_topics,
+            config.index_tags,
         )
 
 
@@ -230,7 +232,7 @@ class Deriver:
                     continue
                 out.rows.append((number, queue_offset, offset, row.size, code, row.store_timestamp))
         if self.rules.index and sysflag.is_indexed(row.sys_flag):
-            texts = index_keys(topic, pairs)
+            texts = index_keys(topic, pairs, tag_key=self.rules.tag_keys)
             out.texts += texts
             out.places += [(offset, row.store_timestamp)] * len(texts)
 
@@ -333,11 +335,16 @@ class Deriver:
         ]
 
 
-def index_keys(topic: str, pairs: dict[str, str]) -> list[str]:
-    """The key strings of a message, in the order of their entries: UNIQ_KEY first, then the words of KEYS."""
+def index_keys(topic: str, pairs: dict[str, str], *, tag_key: bool = False) -> list[str]:
+    """The key strings of a message, in the order of their entries: UNIQ_KEY first, then the words of KEYS.
+
+    `tag_key`: that of its tag after them. Source: IndexService#buildIndex (5.4.0, 5.5.0).
+    """
     words = properties.key_words(pairs.get(properties.KEYS))
     unique = pairs.get(properties.UNIQ_KEY)
-    return [f"{topic}#{word}" for word in ([unique, *words] if unique is not None else words)]
+    keys = [f"{topic}#{word}" for word in ([unique, *words] if unique is not None else words)]
+    tag = pairs.get(properties.TAGS) if tag_key else None
+    return [*keys, tag_index_key(topic, tag)] if tag else keys
 
 
 class _Columns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
+from engine.format import property_crc
 from engine.format.message import INERT_TOPIC, encode_blank
 from engine.format.record import BLANK_SIZE
 
@@ -18,13 +19,18 @@ _TOPIC = INERT_TOPIC.encode()
 
 def inert_in(batch: RecordBatch) -> list[int]:
     """The inert records of a batch, as places in it: rolled back, their topic `INERT_TOPIC` or its beginning, no
-    properties, a body of zeros (engine.format.message.encode_inert). No broker writes such a record.
+    properties but a property CRC, a body of zeros (engine.format.message.encode_inert). No broker writes such a record.
     """
     return [
         i
         for i in batch.rolled_back()
-        if _TOPIC.startswith(batch.topic(i)) and not batch.properties(i) and not any(batch.body(i))
+        if _TOPIC.startswith(batch.topic(i)) and _has_none_but_crc(batch, i) and not any(batch.body(i))
     ]
+
+
+def _has_none_but_crc(batch: RecordBatch, i: int) -> bool:
+    length = len(batch.properties(i))
+    return not length or (length == property_crc.SIZE and property_crc.is_sealed(batch.record(i)))
 
 
 def encode_lost_end(length: int) -> bytes:

@@ -115,6 +115,7 @@ DOCTOR_CODES: dict[str, Code] = {
         for name in (
             *(
                 "newer-store",
+                "newer-part",
                 "rocksdb-damage",
                 "rocksdb-torn",
                 "file-size",
@@ -164,7 +165,7 @@ class DoctorResult:
     @property
     def newer(self) -> bool:
         """Whether the store is one of RocketMQ 5, and no broker of 4.9 is to be started on it."""
-        return any(one.code == next_step.NEWER for one in self.findings)
+        return any(one.code in (next_step.NEWER, next_step.REPAIRED) for one in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """One document; findings as check's."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import StorageError
@@ -142,7 +142,8 @@ class _Run:
         start = task.segments[0].offset
         self._part = part = LogPart(start, start, task.segments[-1].end)
         self._numbers = QueueNumbers()
-        self._deriver = Deriver(DeriveRules.of(config), self._numbers)
+        # Entries by tag are told apart one by one: records before an upgrade have none.
+        self._deriver = Deriver(replace(DeriveRules.of(config), tag_keys=False), self._numbers)
         self._bridged = union(task.bridged)
         self._doubtful = DoubtfulRecords(part.findings)
         self._demand = crc_demand(config, kept=files.newer.has(PROPERTY_CRC))

@@ -73,6 +73,7 @@ STATUS_CODES: dict[str, Code] = {
         for name in (
             *(
                 "newer-store",
+                "newer-part",
                 "rocksdb-damage",
                 "rocksdb-torn",
                 "file-size",

@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING
 
 from engine.errors import NewerStore
 from engine.files.listing import list_segments
-from engine.inspect.store.newer import BATCH_QUEUES, CONTROLLER, FILES, TIMER, Newer, demand_own_log, newer_parts
+from engine.inspect.store.newer import (
+    BATCH_QUEUES,
+    CONTROLLER,
+    FILES,
+    PROPERTY_CRC,
+    TIMER,
+    Newer,
+    NewerPart,
+    demand_own_log,
+    newer_parts,
+)
 from engine.inspect.store.segment_size import settled_segment_size
 
 if TYPE_CHECKING:
@@ -55,22 +65,28 @@ class ChangeKind(Enum):
 
 
 _OF_THE_LOG = frozenset({ChangeKind.LOG, ChangeKind.UNDO, ChangeKind.PRUNE, ChangeKind.SEAL})
+_CLOSED = _OF_THE_LOG | {ChangeKind.QUEUES, ChangeKind.EXPIRY, ChangeKind.CONFIG}
+
 KEPT_RIGHT: Mapping[str, frozenset[ChangeKind]] = MappingProxyType(
     {
         TIMER: _OF_THE_LOG,
         CONTROLLER: _OF_THE_LOG,
-        FILES: frozenset({ChangeKind.UNDO}),  # of a cut before the first epoch: no file of them is left
-        BATCH_QUEUES: frozenset(
-            {ChangeKind.LOG, ChangeKind.QUEUES, ChangeKind.EXPIRY, ChangeKind.UNDO, ChangeKind.PRUNE, ChangeKind.SEAL}
-        ),
+        FILES: _CLOSED,  # an empty timer wheel, empty databases, tables that name queue offsets
+        PROPERTY_CRC: _CLOSED,  # bridges have one; what recovery writes of a record is what its broker had written
+        BATCH_QUEUES: _CLOSED - {ChangeKind.CONFIG},
     }
 )
 """By part, the kinds of change that keep it right."""
 
 
+def is_kept_right(part: NewerPart, kind: ChangeKind) -> bool:
+    """Whether such a change keeps this part right."""
+    return kind in KEPT_RIGHT.get(part.what, frozenset())
+
+
 def hindering(newer: Newer, kind: ChangeKind) -> Newer:
     """The parts for which such a change is refused: false when there is none."""
-    parts = tuple(part for part in newer.parts if kind not in KEPT_RIGHT.get(part.what, frozenset()))
+    parts = tuple(part for part in newer.parts if not is_kept_right(part, kind))
     return Newer(parts, newer.batch_topics, newer.left if parts == newer.parts else ())
 
 

@@ -41,10 +41,14 @@ TIMER = "timer messages"
 COMPACTION = "compacted topics"
 CONTROLLER = "epochs of a controller"
 PROPERTY_CRC = "a CRC of the properties in each record"
+PROPERTY_CRC_FORCED = "a CRC of the properties that its broker demands of each record"
 TIERED = "older messages in tiered files"
 ROCKSDB_CONFIG = "topics, groups and offsets in RocksDB"
 ROCKSDB_STORE = "timers, transactions or index in RocksDB"
 FILES = "other files of RocketMQ 5"
+
+FORCED = "forceVerifyPropCRC"
+"""With it, a broker's start ends the log at the first record whose property CRC is not right, or missing (#7480)."""
 
 _FRONT = 1 << 20
 """Bytes of a segment that are looked at, for as many records at most:"""
@@ -98,7 +102,7 @@ class Newer:
     @property
     def not_looked_at(self) -> tuple[NewerPart, ...]:
         """Parts that hold what is not read here."""
-        read = {FILES, PROPERTY_CRC, CONTROLLER, BATCH_QUEUES, TIMER}
+        read = {FILES, PROPERTY_CRC, PROPERTY_CRC_FORCED, CONTROLLER, BATCH_QUEUES, TIMER}
         read |= set() if self.no_queue_files else {ROCKSDB_QUEUES}
         read |= set() if self.no_config_files else {ROCKSDB_CONFIG}
         return tuple(part for part in self.parts if part.what not in read)
@@ -201,6 +205,8 @@ def newer_parts(
     place = property_crc_place(disk, config, log)
     if place:
         parts.append(NewerPart(PROPERTY_CRC, place))
+    if is_true(config, FORCED):
+        parts.append(NewerPart(PROPERTY_CRC_FORCED, f"{FORCED}=true"))
     rest: list[str] = [name for name in (names.TIMER_WHEEL, "rocksdbstore", "compaction") if name in present]
     rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
     ours = disk.exists(os.path.join(config_dir, names.TIMER_PROGRESS))  # then the timer's checkpoint is, too
@@ -323,7 +329,7 @@ def crc_demand(config: StoreConfig, *, kept: bool) -> CrcDemand:
 
     Source: CommitLog#checkMessageAndReturnSize (forceVerifyPropCRC).
     """
-    if is_true(config, "forceVerifyPropCRC"):
+    if is_true(config, FORCED):
         return CrcDemand.OF_ALL
     return CrcDemand.WHERE_THERE if kept else CrcDemand.NOTHING
 

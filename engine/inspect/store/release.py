@@ -39,9 +39,17 @@ class Release:
     def __str__(self) -> str:
         return f"RocketMQ {self.least} or later ({self.sign})"
 
+    def is_since(self, release: str) -> bool:
+        """Whether it is this release (such as 5.4) or a later one."""
+        return _numbers(self.least) >= _numbers(release)
+
     def to_json(self) -> dict[str, str]:
         """One object."""
         return {"least": self.least, "sign": self.sign}
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
 
 
 def release_of(disk: Disk, files: StoreFiles) -> Release | None:

@@ -36,6 +36,7 @@ from engine.inspect.store.odd import (
 from engine.inspect.store.queue_rows import QueueRows
 from engine.inspect.store.rocksdb_queues import RocksDBQueues
 from engine.inspect.store.segment_size import settled_segment_size
+from engine.inspect.store.tag_keys import indexes_tags
 from engine.log.derive import TopicQueue
 from engine.log.source import Segment
 
@@ -132,7 +133,7 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
             queues = _with_rocksdb(disk, config, queues, rocksdb)
         except RStoreError as error:
             newer, rocksdb = replace(newer, unread=error), None
-    return StoreFiles(
+    store = StoreFiles(
         config=config,
         root=root,
         abort=any(entry.name == names.ABORT for entry in entries),
@@ -145,6 +146,7 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
         newer=newer,
         rocksdb=rocksdb,
     )
+    return replace(store, config=replace(config, index_tags=True)) if indexes_tags(disk, store) else store
 
 
 def surveyed(disk: Disk, store: StoreConfig | StoreFiles) -> StoreFiles:

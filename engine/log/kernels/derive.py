@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from engine.format import names, properties, sysflag
+from engine.format.hashing import TAG_MARK
 from engine.log.kernels.jit import compiled, inlined
 from engine.log.kernels.loads import equal64, first_bit, little64
 
@@ -43,6 +44,7 @@ _PREPARED = sysflag.TRANSACTION_PREPARED
 _ROLLBACK = sysflag.TRANSACTION_ROLLBACK
 _SCHEDULE = np.frombuffer(names.SCHEDULE_TOPIC.encode(), dtype=np.uint8)
 _BLANK = ord(" ")
+_TAG_MARK = np.frombuffer(TAG_MARK.encode(), dtype=np.uint8)
 _ODD = 1
 _DELAYED = 2
 
@@ -150,7 +152,8 @@ def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: Known
     key_wide = [np.empty(keys, dtype=np.int64) for _ in range(2)]
     marks = [np.empty(left, dtype=np.int64) for _ in range(2)]
     end, units, keys, fresh, odd, moved = _derive(
-        data, batch.table, begin, batch.base, rules.index, rules.multi_dispatch, known, known.slots.copy(),
+        data, batch.table, begin, batch.base,
+        rules.index, rules.tag_keys, rules.multi_dispatch, known, known.slots.copy(),
         narrow[0], wide[0], wide[1], narrow[1], wide[2], wide[3],
         key_hash, key_wide[0], key_wide[1], marks[0], marks[1],
     )  # fmt: skip
@@ -273,7 +276,7 @@ def _put_key(key_hash: Any, count: int, h: Any) -> None:
 
 @compiled
 def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
-    data: Any, table: Any, begin: int, base: int, index: bool, multi: bool, known: Any, slots: Any,
+    data: Any, table: Any, begin: int, base: int, index: bool, tags: bool, multi: bool, known: Any, slots: Any,
     entries: Any, queue_offsets: Any, offsets: Any, sizes: Any, codes: Any, times: Any,
     key_hash: Any, key_offsets: Any, key_times: Any, new: Any, odd: Any,
 ) -> tuple[int, int, int, int, int, int]:  # fmt: skip
@@ -385,6 +388,11 @@ def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
                     _put_key(key_hash, keys, h)
                     keys += 1
                 at += 1
+            if tags and tags_end:
+                of_tags, some = _hash(_TAG_MARK, 0, len(_TAG_MARK), prefix)
+                h, some = _hash(data, tags_at, tags_end, of_tags)
+                _put_key(key_hash, keys, h)
+                keys += 1
             for key in range(before, keys):
                 key_offsets[key] = place
                 key_times[key] = stored

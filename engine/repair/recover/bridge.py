@@ -9,10 +9,11 @@ over, Apache's broker among them. Nothing before or after it moves, and no sound
   DefaultMessageStore#queryMessage). Where they can't be read, they stay what they were.
 - Other ranges become one inert record (`encode_inert`) of just their length, or several where one would be larger
   than a record may be (maxMessageSize). Their store time is that of the record before: a log's times never go back.
+  Where the store's broker writes property CRCs (RocketMQ 5), they have one, if there are 20 bytes more for it.
 - A range too short for a record (under 91 bytes: a cut log that was written on leaves such ones before its stale
   tail) is taken in by the record before it, as separators after its properties. Separators with nothing between
   them are no properties, to us and to Apache (MessageDecoder#string2messageProperties): topic, body, keys and tags
-  stay, only the record's length differs, and its queue unit is written with it.
+  stay, only the record's length differs, and its queue unit is written with it. A property CRC of it is made anew.
 - What even that can't take (nothing before it in its file, no room in the properties, under 8 bytes at a file's end)
   is not bridged: the recovery is refused as without `--bridge`.
 
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
 from engine.files.written import is_zeros
+from engine.format import property_crc
 from engine.format.message import encode_inert
 from engine.format.properties import SEPARATOR
 from engine.format.record import (
@@ -63,13 +65,14 @@ class Patch:
     """Bytes of the log that a bridge writes: [offset, offset + length), physical.
 
     `data`: the bytes, zeros after them up to its length; None: an inert record of this length with the given store
-    time (ms).
+    time (ms); `sealed`: with a property CRC.
     """
 
     offset: int
     length: int
     store_timestamp: int = 0
     data: bytes | None = None
+    sealed: bool = False
 
     @property
     def end(self) -> int:
@@ -83,7 +86,9 @@ class Patch:
 
     def head(self) -> bytes:
         """The bytes before the zeros."""
-        return bytes(encode_inert(self.length, self.offset, self.store_timestamp)) if self.data is None else self.data
+        if self.data is not None:
+            return self.data
+        return bytes(encode_inert(self.length, self.offset, self.store_timestamp, sealed=self.sealed))
 
     def render(self, start: int, end: int) -> bytes:
         """The bytes of [start, end), physical offsets, as far as they are its own."""
@@ -171,6 +176,7 @@ def find_bridges(
     stale: StaleJudge,
     *,
     max_message_size: int,
+    seals: bool,
     progress: Callable[[int], None],
 ) -> tuple[Bridge, ...]:
     """A bridge for each damaged range of the log that has a sound record after it, in log order.
@@ -181,16 +187,18 @@ def find_bridges(
         events: what reading the whole log yields, after damage, too.
         stale: tells where the log ends though whole records follow: they are no messages to be kept.
         max_message_size: setting maxMessageSize (bytes): what an inert record may take.
+        seals: the store's broker writes property CRCs.
         progress: called with the bytes read since the last call.
     """
-    return tuple(_Finder(log, scanner, stale, max(max_message_size, LEAST_LIMIT)).find(events, progress))
+    return tuple(_Finder(log, scanner, stale, max(max_message_size, LEAST_LIMIT), seals).find(events, progress))
 
 
 class _Finder:
     """One pass over the log. A range waits until a sound record after it proves that it lies in the middle."""
 
-    def __init__(self, log: ClosedLog, scanner: Scanner, stale: StaleJudge, limit: int) -> None:
+    def __init__(self, log: ClosedLog, scanner: Scanner, stale: StaleJudge, limit: int, seals: bool) -> None:
         self._log = log
+        self._seals = seals
         self._scanner = scanner
         self._stale = stale
         self._limit = limit
@@ -259,7 +267,8 @@ class _Finder:
         at, left = damage.offset, damage.length
         while left:
             take = left if left <= self._limit else min(self._limit, left - MIN_RECORD_SIZE)
-            patches.append(Patch(at, take, stored))
+            sealed = self._seals and take >= MIN_RECORD_SIZE + property_crc.SIZE
+            patches.append(Patch(at, take, stored, sealed=sealed))
             at, left = at + take, left - take
         return tuple(patches)
 
@@ -276,8 +285,14 @@ class _Finder:
         grown = row.rows[0].properties_length + damage.length
         if grown > PROPERTIES_MAX_LENGTH:
             return ()
+        sealed = self._seals and property_crc.is_sealed(record)
         INT.pack_into(record, POSITION_TOTAL_SIZE, size + damage.length)
         SHORT.pack_into(record, length_at, grown)
         LONG.pack_into(record, POSITION_PHYSICAL_OFFSET, offset)
+        if sealed:  # its CRC stays the last of its properties
+            del record[-property_crc.SIZE :]
         record += SEPARATOR.encode() * damage.length
+        if sealed:
+            record += bytes(property_crc.SIZE)
+            property_crc.seal(record)
         return (Patch(offset, len(record), data=bytes(record)),)

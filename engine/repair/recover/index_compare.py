@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from engine.format.index_file import IndexLayout
     from engine.inspect.store.index_files import KeptIndexFile
     from engine.inspect.store.intervals import Intervals
+    from engine.inspect.store.tag_keys import TagKeys
 
 WINDOW_KEYS = 1 << 17
 """Keys that are compared together: few enough to stay in the processor's caches."""
@@ -80,10 +81,12 @@ class KeptComparer:
         disk: how files are reached.
         layout: of the index files.
         kept: the files that stay so far, in the order of the log.
+        tags: tells keys by tag, which the entries of some releases' records lack (None: there are none).
     """
 
-    def __init__(self, disk: Disk, layout: IndexLayout, kept: list[KeptIndexFile]) -> None:
+    def __init__(self, disk: Disk, layout: IndexLayout, kept: list[KeptIndexFile], tags: TagKeys | None = None) -> None:
         self._disk = disk
+        self._tags = tags
         self._layout = layout
         self._files = [one for one in kept if one.keep]
         self._seen = [_Seen() for _ in self._files]
@@ -247,9 +250,15 @@ class KeptComparer:
         import numpy as np
 
         groups = grouped((physical, hashes), (entries.physical, entries.key_hash))
-        lacking = np.unique(physical[(groups.there < groups.derived)[groups.of_keys]])
+        lacks = (groups.there < groups.derived)[groups.of_keys]
         strange = groups.derived[groups.of_entries] == 0
+        if self._tags is not None:
+            strange[strange] = ~self._tags.mask(entries.physical[strange], entries.key_hash[strange])
         with_others = np.unique(entries.physical[strange])
+        if self._tags is not None:  # one that lacks no more than its tag's, and has no other, was put so
+            only = lacks & ~np.isin(physical, with_others)
+            lacks[only] = ~self._tags.mask(physical[only], hashes[only])
+        lacking = np.unique(physical[lacks])
         for i, one in enumerate(self._files):
             self._seen[i].compared += int(((entries.file == i) & ~strange).sum())
             here = lacking[(lacking >= one.begin) & (lacking <= one.end)]

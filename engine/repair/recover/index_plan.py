@@ -16,6 +16,7 @@ from engine.format import names
 from engine.format.quantities import counted
 from engine.inspect.store.index_files import IndexFiles, KeptIndexFile, entries_before
 from engine.inspect.store.spool import KeySpool
+from engine.inspect.store.tag_keys import TagKeys
 from engine.log.index_reader import ClosedIndexFile
 from engine.log.scan import RecordBatch
 from engine.repair.recover.index_compare import KeptComparer
@@ -108,7 +109,8 @@ class IndexPlanner:
         self._tail = KeySpool()
         self._found = IndexFiles(disk, files, self._store_timestamp, abnormal=mode is Mode.ABNORMAL, whole=whole)
         self._kept = self._found.judge() if self._enabled else []
-        self._comparer = KeptComparer(disk, self._layout, self._kept)
+        self._tags = TagKeys(disk, files.log) if files.newer else None
+        self._comparer = KeptComparer(disk, self._layout, self._kept, self._tags)
         self._resume = self._where_to_resume()
 
     def begin(self, start: int) -> None:
@@ -279,6 +281,9 @@ class IndexPlanner:
             at_begin = np.flatnonzero(keys.physical_offset == kept.begin)
             wanted = np.ones(len(keys), dtype=np.bool_)
             wanted[at_end] = wanted[at_begin[max(0, len(at_begin) - there) :]] = False
+            left = np.flatnonzero(wanted & (keys.physical_offset == end))
+            if self._tags is not None and len(left):  # put by a release that has no keys by tag
+                wanted[left] = ~self._tags.mask(keys.physical_offset[left], keys.key_hash[left].astype(np.int64))
             keys_between.add(keys.taken(wanted))
         return keys_between
 

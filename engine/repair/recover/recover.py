@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from engine.errors import CannotRepair, InvalidArgument
 from engine.inspect.check.stale_tail import StaleJudge
 from engine.inspect.store.layout import arranged, layout_of
+from engine.inspect.store.newer import PROPERTY_CRC
 from engine.inspect.store.survey import StoreFiles, surveyed
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, RecordBatch, Scanner
@@ -183,7 +184,10 @@ def _read_for_bridges(
         events = memory.scan(scanner, deriver, log.segments[0].offset, resume=True, derive=False)
         stale = StaleJudge(disk, files, scanner, log.segments[0].offset)
         seen = _noting((event for event, _ in events), config.mapped_file_size_commit_log, suspects)
-        return find_bridges(log, scanner, seen, stale, max_message_size=config.max_message_size, progress=read)
+        seals = files.newer.has(PROPERTY_CRC)
+        return find_bridges(
+            log, scanner, seen, stale, max_message_size=config.max_message_size, seals=seals, progress=read
+        )
 
 
 def _noting(events: Iterator[Event | Remembered], size: int, suspects: set[int]) -> Iterator[Event | Remembered]:

@@ -43,6 +43,7 @@ EVERY = settings(max_examples=examples(300), deadline=None, suppress_health_chec
 RULES = [
     DeriveRules(),
     DeriveRules(index=False),
+    DeriveRules(tag_keys=True),
     DeriveRules(multi_dispatch=True, lmq=True),
     DeriveRules(multi_dispatch=True),
 ]
