@@ -56,7 +56,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class EntryPage:
     """Items in a row: the lengths (bytes) of keys and values, and all keys and all values, one after the other."""
 
     key_sizes: list[int]
@@ -122,15 +122,15 @@ class RocksDatabase:
                     raise
         self._closing = weakref.finalize(self, _end, self._process, self._copy)
 
-    def page(self, family: str, start: bytes, stop: bytes | None = None, most: int = _AT_ONCE) -> Page:
+    def page(self, family: str, start: bytes, stop: bytes | None = None, most: int = _AT_ONCE) -> EntryPage:
         """Items from the key `start` on that lie before `stop`, `most` at most. Raises FormatError, StorageError."""
         asked = {"do": "items", "family": family, "start": start.hex(), "most": most}
         said, data = self._ask({**asked, "stop": None if stop is None else stop.hex()})
         end = sum(said["keys"])
         is_last = len(said["keys"]) < most and not said["full"]
-        return Page(said["keys"], said["values"], data[:end], data[end:], is_last)
+        return EntryPage(said["keys"], said["values"], data[:end], data[end:], is_last)
 
-    def pages(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[Page]:
+    def pages(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[EntryPage]:
         """All items from `start` on that lie before `stop`. Raises FormatError, StorageError."""
         while True:
             page = self.page(family, start, stop)

@@ -45,7 +45,7 @@ _BETWEEN = b"\x01"
 _JSON = b"\x01"
 
 
-class Table(enum.IntEnum):
+class TableId(enum.IntEnum):
     """The tables of v2. Source: TableId."""
 
     CONSUMER_OFFSETS = 1
@@ -55,10 +55,10 @@ class Table(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DataVersion:
+class TableVersion:
     """The version of a table in v2. `timestamp`: ms."""
 
-    table: Table
+    table: TableId
     state_version: int
     timestamp: int
     counter: int
@@ -68,7 +68,7 @@ class DataVersion:
 class NamedEntry:
     """A topic or a group in v2: name and JSON."""
 
-    table: Table
+    table: TableId
     name: str
     text: str
 
@@ -77,28 +77,28 @@ class NamedEntry:
 class OffsetEntry:
     """The offset of a group in a queue in v2."""
 
-    table: Table
+    table: TableId
     group: str
     topic: str
     queue_id: int
     offset: int
 
 
-def decode_v2(key: Buffer, value: Buffer) -> DataVersion | NamedEntry | OffsetEntry:
+def decode_v2(key: Buffer, value: Buffer) -> TableVersion | NamedEntry | OffsetEntry:
     """An entry of the database `rdb`. Raises FormatError: none that RocketMQ writes."""
     if len(key) < _HEAD.size:
         raise FormatError(f"invalid key of configuration: {bytes(key).hex()}")
     prefix, number, kind = _HEAD.unpack_from(key)
     rest = bytes(key[_HEAD.size :])
-    if prefix != _TABLE or number not in set(Table) or kind not in (_IS_VERSION, _IS_DATA):
+    if prefix != _TABLE or number not in set(TableId) or kind not in (_IS_VERSION, _IS_DATA):
         raise FormatError(f"invalid key of configuration: {bytes(key[:64]).hex()}")
-    table = Table(number)
+    table = TableId(number)
     if kind == _IS_VERSION:
         if rest != _DATA_VERSION or len(value) != _COUNTERS.size:
             raise FormatError(f"invalid version of table {table}: {bytes(value[:64]).hex()}")
-        return DataVersion(table, *_COUNTERS.unpack(value))
+        return TableVersion(table, *_COUNTERS.unpack(value))
     name, rest = _named(rest)
-    if table in (Table.TOPICS, Table.GROUPS):
+    if table in (TableId.TOPICS, TableId.GROUPS):
         if rest or bytes(value[:1]) != _JSON:
             raise FormatError(f"the entry {name} of table {table} is not JSON")
         try:

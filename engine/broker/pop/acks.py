@@ -10,7 +10,7 @@ import binascii
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.pop.judged import UNSAID, illegal_queue, with_fields
-from engine.broker.pop.receipts import ORDER_QUEUE, Acknowledged, Checkpoint, Receipt, topic_of_kind
+from engine.broker.pop.receipts import ORDER_QUEUE, Acknowledged, PopCheckpoint, Receipt, topic_of_kind
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer
 from engine.broker.requests.json_body import body_of
@@ -97,7 +97,7 @@ class AckHandler:
             raise Answer(ResponseCode.NO_MESSAGE, UNSAID)
         receipt, now = _receipt(request), self._now_ms()
         group, invisible = fields.text(request.fields, "consumerGroup"), fields.long(request.fields, "invisibleTime")
-        again = Checkpoint(topic, group, queue_id, offset, now, invisible, receipt.broker_name, (offset,))
+        again = PopCheckpoint(topic, group, queue_id, offset, now, invisible, receipt.broker_name, (offset,))
         ext = {"popTime": str(now), "invisibleTime": str(invisible), "reviveQid": str(receipt.revive_queue)}
 
         def noted(done: bool) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from engine.broker.pop.receipts import Acknowledged, Checkpoint
+    from engine.broker.pop.receipts import Acknowledged, PopCheckpoint
     from engine.broker.put.putter import Putter
     from engine.broker.put.timer_gate import TimerGate
     from engine.broker.settings.current_settings import CurrentSettings
@@ -66,7 +66,7 @@ class PopJournal:
         """The revive queue of the next pop."""
         return next(self._turn) % QUEUES
 
-    def note(self, checkpoint: Checkpoint, queue_id: int, done: Callable[[bool], None]) -> None:
+    def note(self, checkpoint: PopCheckpoint, queue_id: int, done: Callable[[bool], None]) -> None:
         """Store a checkpoint; `done` with whether that is done."""
         due = checkpoint.revive_ms - BEFORE_MS
         self._put(checkpoint.to_json(), CHECKPOINT, checkpoint.unique_key, queue_id, due, done)

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 from engine.broker.handlers.pull import BadTags
 from engine.broker.pop.held import ALL_QUEUES, HeldPop
 from engine.broker.pop.judged import UNSAID, with_fields
-from engine.broker.pop.receipts import MOST_POPPED, Checkpoint, Receipt, kind_of, offset_info, retry_topic, start_info
+from engine.broker.pop.receipts import (
+    MOST_POPPED,
+    PopCheckpoint,
+    Receipt,
+    kind_of,
+    offset_info,
+    retry_topic,
+    start_info,
+)
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer
 from engine.errors import RStoreError
@@ -34,7 +42,7 @@ if TYPE_CHECKING:
     from engine.broker.pop.held import HeldPops
     from engine.broker.pop.journal import PopJournal
     from engine.broker.pop.judged import PopJudge
-    from engine.broker.pop.positions import PopPositions, Span
+    from engine.broker.pop.positions import PopPositions, PopSpan
     from engine.broker.requests.later import Later
     from engine.broker.settings.current_settings import CurrentSettings
     from engine.broker.tables.topics import TopicConfig, TopicTable
@@ -85,7 +93,7 @@ class _PopRequest:
 class _Taken:
     """What a pop found. `rest`: messages that are left in the queues that it looked into."""
 
-    checkpoints: list[tuple[Checkpoint, Span, list[bytes]]] = field(default_factory=list)
+    checkpoints: list[tuple[PopCheckpoint, PopSpan, list[bytes]]] = field(default_factory=list)
     count: int = 0
     rest: int = 0
 
@@ -197,12 +205,12 @@ class PopHandler:
         if not taken.checkpoints:
             return False
         revive = self._journal.next_queue()
-        given: list[tuple[Checkpoint, list[bytes]]] = []
+        given: list[tuple[PopCheckpoint, list[bytes]]] = []
         left = len(taken.checkpoints)
         for checkpoint, span, records in taken.checkpoints:
 
             def stored(
-                done: bool, checkpoint: Checkpoint = checkpoint, span: Span = span, records: list[bytes] = records
+                done: bool, checkpoint: PopCheckpoint = checkpoint, span: PopSpan = span, records: list[bytes] = records
             ) -> None:
                 nonlocal left
                 left -= 1
@@ -247,7 +255,7 @@ class PopHandler:
         messages = found.decoded() if found.status is GetMessageStatus.FOUND else []
         if messages:
             self._stats.got(group, topic, len(messages), found.total_size)
-            checkpoint = Checkpoint(
+            checkpoint = PopCheckpoint(
                 topic, group, queue_id, offset, now, one.invisible_ms, self._settings.now.broker_name,
                 tuple(message.queue_offset for message in messages),
             )  # fmt: skip
@@ -266,7 +274,7 @@ class PopHandler:
             return None
 
     def _answer(
-        self, one: _PopRequest, given: list[tuple[Checkpoint, list[bytes]]], rest: int, now: int, revive: int
+        self, one: _PopRequest, given: list[tuple[PopCheckpoint, list[bytes]]], rest: int, now: int, revive: int
     ) -> None:
         if not given:
             self._answer_nothing(one, ResponseCode.POLLING_TIMEOUT)
@@ -282,7 +290,7 @@ class PopHandler:
         )
         one.connection.answer(one.request, one.request.answer(ResponseCode.SUCCESS, _FOUND, ext, body))
 
-    def _records(self, one: _PopRequest, checkpoint: Checkpoint, records: list[bytes], revive: int) -> list[bytes]:
+    def _records(self, one: _PopRequest, checkpoint: PopCheckpoint, records: list[bytes], revive: int) -> list[bytes]:
         """As stored; those of the retry topic under the topic that the client knows, with their receipt."""
         if checkpoint.topic == one.topic.name:
             return records

@@ -23,7 +23,7 @@ FIRST = 0
 
 
 @dataclass(slots=True, eq=False)
-class Span:
+class PopSpan:
     """What one pop took of a queue: the offsets from `start` on, before `end`. `stored`: so is its checkpoint."""
 
     start: int
@@ -33,7 +33,7 @@ class Span:
 
 @dataclass(slots=True)
 class _Line:
-    spans: deque[Span] = field(default_factory=deque)
+    spans: deque[PopSpan] = field(default_factory=deque)
 
 
 class PopPositions:
@@ -54,13 +54,13 @@ class PopPositions:
         line = self._lines.get((topic, group, queue_id))
         return max(offset, line.spans[-1].end) if line is not None else offset
 
-    def take(self, topic: str, group: str, queue_id: int, start: int, end: int) -> Span:
+    def take(self, topic: str, group: str, queue_id: int, start: int, end: int) -> PopSpan:
         """A pop takes what lies in [start, end)."""
-        span = Span(start, end)
+        span = PopSpan(start, end)
         self._lines.setdefault((topic, group, queue_id), _Line()).spans.append(span)
         return span
 
-    def stored(self, topic: str, group: str, queue_id: int, span: Span) -> None:
+    def stored(self, topic: str, group: str, queue_id: int, span: PopSpan) -> None:
         """The checkpoint of it is stored: the offset is committed, as far as those before are."""
         span.stored = True
         key = (topic, group, queue_id)
@@ -72,7 +72,7 @@ class PopPositions:
         if not line.spans:
             del self._lines[key]
 
-    def failed(self, topic: str, group: str, queue_id: int, span: Span) -> None:
+    def failed(self, topic: str, group: str, queue_id: int, span: PopSpan) -> None:
         """It could not be stored: nothing of it was given, and it is popped again, with what was taken after it."""
         line = self._lines.get((topic, group, queue_id))
         if line is None or span not in line.spans:

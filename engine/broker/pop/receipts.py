@@ -83,7 +83,7 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class PopCheckpoint:
     """Messages of a queue that a group has popped. `offsets`: their queue offsets; times in ms."""
 
     topic: str
@@ -128,7 +128,7 @@ class Checkpoint:
         }
 
     @classmethod
-    def of_json(cls, value: Mapping[str, Any]) -> Checkpoint:
+    def of_json(cls, value: Mapping[str, Any]) -> PopCheckpoint:
         """From either. Raises FormatError."""
         try:
             start, bits = int(value["so"]), int(value.get("bm", 0))
@@ -156,7 +156,7 @@ class Acknowledged:
 
     @property
     def key(self) -> tuple[str, str, int, int, int, str]:
-        """As `Checkpoint.key`."""
+        """As `PopCheckpoint.key`."""
         return (self.topic, self.group, self.queue_id, self.start_offset, self.pop_time, self.broker_name)
 
     @property
@@ -197,11 +197,11 @@ class Acknowledged:
             raise FormatError("invalid pop acknowledgement") from None
 
 
-def start_info(taken: Iterable[Checkpoint]) -> str:
+def start_info(taken: Iterable[PopCheckpoint]) -> str:
     """startOffsetInfo of an answer. Source: ExtraInfoUtil#buildStartOffsetInfo."""
     return ";".join(f"{kind_of(one.topic)} {one.queue_id} {one.start_offset}" for one in taken)
 
 
-def offset_info(taken: Iterable[Checkpoint]) -> str:
+def offset_info(taken: Iterable[PopCheckpoint]) -> str:
     """msgOffsetInfo of an answer. Source: ExtraInfoUtil#buildMsgOffsetInfo."""
     return ";".join(f"{kind_of(one.topic)} {one.queue_id} {','.join(map(str, one.offsets))}" for one in taken)

@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.broker.pop.journal import QUEUES
-from engine.broker.pop.receipts import ACK, BATCH_ACK, CHECKPOINT, Acknowledged, Checkpoint, normal_topic, retry_topic
+from engine.broker.pop.receipts import (
+    ACK,
+    BATCH_ACK,
+    CHECKPOINT,
+    Acknowledged,
+    PopCheckpoint,
+    normal_topic,
+    retry_topic,
+)
 from engine.broker.put.putter import STORED
 from engine.broker.turns import TURN_S
 from engine.errors import FormatError, RStoreError
@@ -51,7 +59,7 @@ _UNITS = 1024
 class _Open:
     """A checkpoint whose time has not come, or that is being done. `offset`: its own in the revive queue."""
 
-    checkpoint: Checkpoint
+    checkpoint: PopCheckpoint
     offset: int
     left: set[int]
     under_way: set[int] = field(default_factory=set)
@@ -146,7 +154,7 @@ class ReviveService:
         try:
             value = fastjson.loads(stored.body.decode("utf-8", "replace"))
             if tag == CHECKPOINT:
-                one = Checkpoint.of_json(value)
+                one = PopCheckpoint.of_json(value)
                 queue.open[one.key] = _Open(one, queue.position, set(one.offsets))
                 return
             acked = Acknowledged.of_json(value, self._broker_name)
@@ -208,7 +216,7 @@ class ReviveService:
         one.under_way.add(offset)
         self._putter.put(message, done, wait=False)
 
-    def _again(self, checkpoint: Checkpoint, stored: StoredMessage) -> DueMessage:
+    def _again(self, checkpoint: PopCheckpoint, stored: StoredMessage) -> DueMessage:
         """The message as it goes to the retry topic. Source: #reviveRetry."""
         topic, group = checkpoint.topic, checkpoint.group
         if not topic.startswith(names.RETRY_PREFIX):

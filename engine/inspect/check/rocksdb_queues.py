@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.files.rocksdb import Page
+    from engine.files.rocksdb import EntryPage
     from engine.inspect.finding import Findings
     from engine.inspect.store.rocksdb_queues import RocksDBQueues
     from engine.inspect.store.survey import StoreFiles
@@ -85,7 +85,7 @@ def _walk(queues: RocksDBQueues, findings: Findings, where: str) -> None:
                 findings.add("rocksdb-entry", where, f"{where} {queue} #{key.queue_offset}", error.message)
 
 
-def _is_of_one_queue(page: Page) -> bool:
+def _is_of_one_queue(page: EntryPage) -> bool:
     """Whether all items are units of one queue: keys are in order, and those between two of a queue are its own."""
     if len(set(page.key_sizes)) != 1 or len(set(page.value_sizes)) != 1:
         return False

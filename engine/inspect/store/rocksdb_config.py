@@ -23,9 +23,9 @@ from engine.format.rocksdb_config import (
     ENTRIES,
     FORBIDDEN,
     VERSION,
-    DataVersion,
     NamedEntry,
-    Table,
+    TableId,
+    TableVersion,
     decode_v2,
 )
 from engine.inspect.store.config_shapes import (
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 _TABLES = {TOPICS: TOPIC_TABLE, GROUPS: GROUP_TABLE, CONSUMERS: OFFSET_TABLE}
 _OF_V2 = {
-    Table.TOPICS: (TOPICS, TOPIC_TABLE),
-    Table.GROUPS: (GROUPS, GROUP_TABLE),
-    Table.CONSUMER_OFFSETS: (CONSUMERS, OFFSET_TABLE),
-    Table.PULL_OFFSETS: (CONSUMERS, "pullOffsetTable"),
+    TableId.TOPICS: (TOPICS, TOPIC_TABLE),
+    TableId.GROUPS: (GROUPS, GROUP_TABLE),
+    TableId.CONSUMER_OFFSETS: (CONSUMERS, OFFSET_TABLE),
+    TableId.PULL_OFFSETS: (CONSUMERS, "pullOffsetTable"),
 }
 _FORBIDDEN_TABLE = "forbiddenTable"
 
@@ -155,7 +155,7 @@ def _read_v2(database: RocksDatabase, name: str, table: DatabaseTable) -> None:
         file, key = _OF_V2[entry.table]
         if file != name:
             continue
-        if isinstance(entry, DataVersion):
+        if isinstance(entry, TableVersion):
             table.value[VERSION_FIELD] = {
                 "stateVersion": entry.state_version,
                 "timestamp": entry.timestamp,

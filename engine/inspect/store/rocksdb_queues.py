@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.files.rocksdb import Page
+    from engine.files.rocksdb import EntryPage
 
 MOST_PROBLEMS = 64
 """Keys and values that are kept as wrong; of the others only how many they are."""
@@ -71,7 +71,7 @@ class RocksDBQueue:
 
 
 @dataclass(slots=True)
-class Wrong:
+class WrongEntries:
     """Keys and values that are none of RocketMQ's."""
 
     count: int = 0
@@ -106,7 +106,7 @@ class RocksDBQueues:
         self.database = RocksDatabase(disk, directory)
         self.queues: dict[TopicQueue, RocksDBQueue] = {}
         self.dispatched = -1
-        self.wrong = Wrong()
+        self.wrong = WrongEntries()
         self.read: set[TopicQueue] = set()
         self.disk = ComputedDisk()
         self._find_units()
@@ -224,7 +224,7 @@ def _bytes(queue: TopicQueue) -> bytes:
     return queue.topic.encode("utf-8", "surrogateescape")
 
 
-def _whole(page: Page, key_size: int) -> tuple[memoryview | bytes, memoryview | bytes]:
+def _whole(page: EntryPage, key_size: int) -> tuple[memoryview | bytes, memoryview | bytes]:
     """Keys and values of a page; without those of another length, which `check` names."""
     if set(page.key_sizes) <= {key_size} and set(page.value_sizes) <= {ROCKSDB_UNIT_SIZE}:
         return page.keys, page.values

@@ -60,7 +60,7 @@ class TimerMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingTimers:
     """The messages that are yet to be delivered, by queue offset, and the physical offset from which on the log was
     read for it.
     """
@@ -82,7 +82,7 @@ Row = tuple[int, int, int]
 """Queue offset, physical offset, size of a unit of the timer's queue."""
 
 
-def pending(log: LogSource, config: StoreConfig, rows: Sequence[Row], end: int, precision: int) -> Pending:
+def pending(log: LogSource, config: StoreConfig, rows: Sequence[Row], end: int, precision: int) -> PendingTimers:
     """What is yet to be delivered of the messages that these units of the timer's queue name.
 
     Args:
@@ -117,8 +117,8 @@ def pending(log: LogSource, config: StoreConfig, rows: Sequence[Row], end: int, 
         left = _undelivered(messages, deliveries)
         unsure = (one for one in left if one.physical_offset < read_from)
         if whole or not any(latest <= one.deliver_time // precision and one.deliver_time < begun_at for one in unsure):
-            return Pending(tuple(one for one in left if _waits(one, latest, read_from, precision)), read_from)
-    return Pending((), read_from)
+            return PendingTimers(tuple(one for one in left if _waits(one, latest, read_from, precision)), read_from)
+    return PendingTimers((), read_from)
 
 
 def _waits(one: TimerMessage, latest: int, read_from: int, precision: int) -> bool:

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from engine.broker.broker import Broker
-from engine.broker.pop.receipts import Acknowledged, Checkpoint, Receipt, kind_of, normal_topic, retry_topic
+from engine.broker.pop.receipts import Acknowledged, PopCheckpoint, Receipt, kind_of, normal_topic, retry_topic
 from engine.broker.serve import Daemon
 from engine.config import StoreConfig
 from engine.errors import FormatError
@@ -319,9 +319,9 @@ def test_a_pop_is_refused(tmp_path: Path, changed: dict[str, int], code: int, re
 
 
 def test_what_is_written_is_read_again() -> None:
-    checkpoint = Checkpoint("T", "G", 3, 10, 1000, 600, "b", (10, 12, 13))
-    assert Checkpoint.of_json(checkpoint.to_json()) == checkpoint
-    assert Checkpoint.of_json({**checkpoint.to_json(), "d": None, "bm": 2}).offsets == (10, 12)
+    checkpoint = PopCheckpoint("T", "G", 3, 10, 1000, 600, "b", (10, 12, 13))
+    assert PopCheckpoint.of_json(checkpoint.to_json()) == checkpoint
+    assert PopCheckpoint.of_json({**checkpoint.to_json(), "d": None, "bm": 2}).offsets == (10, 12)
     for offsets in ((12,), (12, 13)):
         acked = Acknowledged("T", "G", 3, 10, 1000, "b", offsets)
         assert Acknowledged.of_json(acked.to_json(), "x") == acked
@@ -332,7 +332,7 @@ def test_what_is_written_is_read_again() -> None:
         with pytest.raises(FormatError):
             Receipt.parse(wrong)
     with pytest.raises(FormatError):
-        Checkpoint.of_json({"t": "T"})
+        PopCheckpoint.of_json({"t": "T"})
     assert retry_topic("T", "G") == "%RETRY%G_T"
     assert normal_topic("%RETRY%G_T", "G") == "T"
     assert [kind_of(name) for name in ("T", "%RETRY%G_T", "%RETRY%G+T")] == ["0", "1", "2"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.errors import FormatError
 from engine.format import rocksdb_config, rocksdb_log, rocksdb_queue
-from engine.format.rocksdb_config import DataVersion, NamedEntry, OffsetEntry, Table
+from engine.format.rocksdb_config import NamedEntry, OffsetEntry, TableId, TableVersion
 from engine.format.rocksdb_queue import OffsetKey, RocksDBUnit, UnitKey
 
 INTS, LONGS = st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)
@@ -74,17 +74,19 @@ def test_what_is_no_end_or_unit() -> None:
 
 
 def test_configuration_of_v2() -> None:
-    head = {table: struct.pack(">bhb", 1, table, 2) for table in Table}
+    head = {table: struct.pack(">bhb", 1, table, 2) for table in TableId}
     name = struct.pack(">h", 1) + b"T"
-    assert rocksdb_config.decode_v2(head[Table.TOPICS] + name, b"\x01{}") == NamedEntry(Table.TOPICS, "T", "{}")
-    offset = head[Table.CONSUMER_OFFSETS] + struct.pack(">h", 1) + b"g\x01" + name + b"\x01" + struct.pack(">i", 3)
-    assert rocksdb_config.decode_v2(offset, struct.pack(">q", 7)) == OffsetEntry(Table.CONSUMER_OFFSETS, "g", "T", 3, 7)
-    version = struct.pack(">bhb", 1, Table.GROUPS, 1) + b"data_version"
-    assert rocksdb_config.decode_v2(version, struct.pack(">qqq", 1, 2, 3)) == DataVersion(Table.GROUPS, 1, 2, 3)
+    assert rocksdb_config.decode_v2(head[TableId.TOPICS] + name, b"\x01{}") == NamedEntry(TableId.TOPICS, "T", "{}")
+    offset = head[TableId.CONSUMER_OFFSETS] + struct.pack(">h", 1) + b"g\x01" + name + b"\x01" + struct.pack(">i", 3)
+    assert rocksdb_config.decode_v2(offset, struct.pack(">q", 7)) == OffsetEntry(
+        TableId.CONSUMER_OFFSETS, "g", "T", 3, 7
+    )
+    version = struct.pack(">bhb", 1, TableId.GROUPS, 1) + b"data_version"
+    assert rocksdb_config.decode_v2(version, struct.pack(">qqq", 1, 2, 3)) == TableVersion(TableId.GROUPS, 1, 2, 3)
     for key, value in (
-        (b"", b""), (offset[:-1], struct.pack(">q", 7)), (offset, b""), (head[Table.TOPICS] + name, b"\x02{}"),
-        (head[Table.TOPICS] + name + b"x", b"\x01{}"), (version, bytes(23)), (b"\x02" + offset[1:], bytes(8)),
-        (head[Table.GROUPS] + struct.pack(">h", 9) + b"T", b"\x01{}"), (head[Table.TOPICS] + name, b"\x01\xff"),
+        (b"", b""), (offset[:-1], struct.pack(">q", 7)), (offset, b""), (head[TableId.TOPICS] + name, b"\x02{}"),
+        (head[TableId.TOPICS] + name + b"x", b"\x01{}"), (version, bytes(23)), (b"\x02" + offset[1:], bytes(8)),
+        (head[TableId.GROUPS] + struct.pack(">h", 9) + b"T", b"\x01{}"), (head[TableId.TOPICS] + name, b"\x01\xff"),
     ):  # fmt: skip
         with pytest.raises(FormatError):
             rocksdb_config.decode_v2(key, value)
