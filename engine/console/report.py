@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.client.trace import TRACE_TOPIC
 from engine.console.changes.store import plan_json, preview_json
-from engine.console.web.render import STATIC, Templates
+from engine.console.web.render import STATIC, filled
 from engine.errors import RStoreError
 from engine.format.names import SCHEDULE_TOPIC
 from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC, TBW102
@@ -109,4 +109,4 @@ def _collect(value: Any, names: dict[str, str]) -> None:
 def as_html(document: dict[str, Any], language: str = "en") -> str:
     """The report as a page of its own: no script, nothing loaded from anywhere."""
     style = (STATIC / "console.css").read_text(encoding="utf-8")
-    return Templates().page("report.html", language, doc=document, style=style, theme="auto")
+    return filled("report.html", language, doc=document, style=style, theme="auto")

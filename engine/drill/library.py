@@ -7,6 +7,7 @@ one place where they live, and one way to find them.
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from engine.errors import InvalidArgument
 SUFFIX = ".toml"
 
 
+@cache
 def names() -> tuple[str, ...]:
     """The names of the drills that come with rstore, sorted."""
     directory = resources.files("engine.drill").joinpath("scripts")
@@ -24,8 +26,12 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(names_there))
 
 
+@cache
 def shipped(name: str) -> Drill:
-    """One of them. Raises InvalidArgument: there is none of this name, or its file says another."""
+    """One of them, read once a process.
+
+    Raises InvalidArgument: there is none of this name, or its file says another.
+    """
     if name not in names():
         close = get_close_matches(name, names(), 1)
         raise InvalidArgument(

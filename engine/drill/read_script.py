@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -134,7 +135,7 @@ def _table(kind: type[_T], table: Any, where: str) -> _T:
     """A dataclass from a table."""
     if not isinstance(table, dict):
         raise _Wrong(where, "a table")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)  # type: ignore[arg-type]
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     _known(table, tuple(fields), where, STEPS if kind in STEPS.values() else {})
     for name, field in fields.items():
@@ -142,6 +143,12 @@ def _table(kind: type[_T], table: Any, where: str) -> _T:
         if missing and name not in table:
             raise _Wrong(where, f"{name} is missing")
     return kind(**{name: _value(value, hints[name], f"{where}, {name}") for name, value in table.items()})
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """The types of a dataclass's fields. Kept: to evaluate them takes longer than to read a script."""
+    return get_type_hints(kind)
 
 
 def _value(value: Any, kind: Any, where: str) -> Any:

@@ -22,7 +22,7 @@ from tests.compat.test_served_admin import until
 from tests.docs.markdown import section, tables
 from tests.support import fixtures, stores
 from tests.support.checking import check_clean
-from tests.support.consoles import ConsoleThread, store_paths
+from tests.support.consoles import ConsoleThread, store_pages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
@@ -134,7 +134,7 @@ def test_every_page_can_be_seen_and_used_by_everybody(seen: Seen, axe: str) -> N
     browser = seen.console.browser()
     for name in ("check", "verify-crc", "plan-start", "recover"):
         browser.run(name)
-    paths = [*cluster_paths(), *store_paths(browser)]
+    paths = [*cluster_paths(), *store_pages(browser)]
     group = browser.json("/groups/G")
     paths.append(
         f"/clients/G/{group['online']['clients'][0]['clientId'].replace('#', '%23').replace('@', '%40')}?stack=1"

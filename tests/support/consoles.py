@@ -101,10 +101,10 @@ class Browser:
         assert answer.status == 303, answer.words
         until = time.monotonic() + WAIT_S
         while time.monotonic() < until:
-            for page in ("/store/check", "/store/repair", "/store/drills"):
+            for page in ("/store/drills",) if name == "drill" else ("/store/check", "/store/repair"):
                 shown = self.json(page)
-                run = shown["run"] if page.endswith("drills") else shown["runs"].get(name)
-                if run is not None and run["ended"] and (name == "drill") == page.endswith("drills"):
+                run = shown["run"] if name == "drill" else shown["runs"].get(name)
+                if run is not None and run["ended"]:
                     return run
             time.sleep(0.05)
         raise AssertionError(f"{name} did not end")
@@ -159,16 +159,18 @@ def console(options: ConsoleOptions) -> Iterator[Browser]:
         yield thread.browser()
 
 
-def store_paths(browser: Browser) -> list[str]:
-    """Addresses of all kinds of pages about a store: those of the menu, and the first few that each links to."""
+def store_pages(browser: Browser) -> dict[str, Answer]:
+    """All kinds of pages about a store, by address: those of the menu, and the first few that each links to."""
     menu = [page.path for page in pages() if page.menu and page.part.value != "cluster"]
-    further: dict[str, str] = {}
+    kinds: set[str] = set()
     todo = list(menu)
+    answers: dict[str, Answer] = {}
     while todo:
         path = todo.pop(0)
-        for link in browser.get(path).links:
+        answers[path] = browser.get(path)
+        for link in answers[path].links:
             kind = re.sub(r"=[^&]*", "=", re.sub(r"/[^/?]*(?=\?|$)", "/…", link) if link.count("/") > 2 else link)
-            if link.startswith("/store") and kind not in further and link not in menu and len(further) < 60:
-                further[kind] = link
+            if link.startswith("/store") and kind not in kinds and link not in menu and len(kinds) < 60:
+                kinds.add(kind)
                 todo.append(link)
-    return menu + list(further.values())
+    return answers

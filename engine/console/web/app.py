@@ -18,7 +18,7 @@ from engine.console.web.asked import Asked
 from engine.console.web.guard import HEADERS, LARGEST_FORM, WrongHost, demand_own_form, guarding, known_hosts, status_of
 from engine.console.web.login import log_in_account, token_session
 from engine.console.web.page import Part
-from engine.console.web.render import STATIC, Templates, quoted
+from engine.console.web.render import STATIC, filled, quoted
 from engine.console.web.sessions import ConsoleRight, NotLoggedIn
 from engine.console.web.words import LANGUAGES, preferred
 
@@ -63,7 +63,6 @@ class ConsoleApp:
         works: Callable[[Asked, str], Work],
     ) -> None:
         self._console = console
-        self._templates = Templates()
         self._changes = changes
         self._looks = looks
         self._works = works
@@ -119,7 +118,7 @@ class ConsoleApp:
     ) -> web.Response:
         options = self._console.options
         page = values.get("page")
-        text = self._templates.page(
+        text = filled(
             template,
             self._language(request),
             session=session,

@@ -6,7 +6,7 @@ that it could change: text is escaped by Jinja, and characters that act on the d
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -23,37 +23,37 @@ HOME = Path(__file__).parent.parent
 STATIC = HOME / "static"
 
 
-class Templates:
-    """All templates of the console."""
+def filled(name: str, language: str, **values: Any) -> str:
+    """A template, filled."""
+    text = partial(translated, language=language)
+    return _environment().get_template(name).render(t=text, language=language, **values)
 
-    def __init__(self) -> None:
-        environment = Environment(
-            loader=FileSystemLoader(HOME / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            finalize=_shown,
-            auto_reload=False,
-        )
-        environment.filters |= {
-            "size": _size,
-            "number": _number,
-            "moment": _moment,
-            "part": quoted,
-            "query": _query,
-            "percent": lambda value: "" if value is None else f"{value * 100:.1f} %",
-            "data": lambda value: orjson.dumps(value).decode(),
-            "tail": lambda path: "/".join(("…", *path.split("/")[-2:])) if path.count("/") > 2 else path,
-            "lines": _lines,
-            "style": Markup,  # of our own style sheet alone: see engine.console.report
-        }
-        self._environment = environment
 
-    def page(self, name: str, language: str, **values: Any) -> str:
-        """A template, filled."""
-        text = partial(translated, language=language)
-        return self._environment.get_template(name).render(t=text, language=language, **values)
+@cache
+def _environment() -> Environment:
+    """Made once a process: a template is compiled when it is first asked for."""
+    environment = Environment(
+        loader=FileSystemLoader(HOME / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+        auto_reload=False,
+    )
+    environment.filters |= {
+        "size": _size,
+        "number": _number,
+        "moment": _moment,
+        "part": quoted,
+        "query": _query,
+        "percent": lambda value: "" if value is None else f"{value * 100:.1f} %",
+        "data": lambda value: orjson.dumps(value).decode(),
+        "tail": lambda path: "/".join(("…", *path.split("/")[-2:])) if path.count("/") > 2 else path,
+        "lines": _lines,
+        "style": Markup,  # of our own style sheet alone: see engine.console.report
+    }
+    return environment
 
 
 def quoted(value: Any) -> str:
