@@ -43,6 +43,17 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _secrets_are_stretched_little() -> Iterator[None]:
+    """To stretch a repository's secret takes 0.13 s, for whoever guesses it, and tests make hundreds of repositories.
+
+    Processes that tests start stretch as rstore does; tests/engine/backup/test_format.py opens what one of them made.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.backup.keys._COST", 1 << 8)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _stores_are_checked(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every test ends with `check` of every store that it leaves below `tmp_path`: after all its other fixtures.

@@ -56,7 +56,7 @@ def identity(message: dict[str, object]) -> tuple[object, ...]:
 
 @pytest.mark.leaves
 @pytest.mark.wide
-@pytest.mark.parametrize("case", sample(CASES, 5), ids=lambda case: str(case["id"]))
+@pytest.mark.parametrize("case", sample(CASES, 8), ids=lambda case: str(case["id"]))
 def test_every_sound_message_of_a_damaged_store(
     case: corpus.Case, fixture_store: Store, fixture_copy: Store, golden_store: Store, golden_copy: Store
 ) -> None:

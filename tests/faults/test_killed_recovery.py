@@ -180,7 +180,7 @@ def test_killed_anywhere_and_run_again(name: str, fixture_copy: Store, tmp_path:
         kills += [lambda disk, step=step, nth=place: disk.kill_at(step, nth)]
     changes = rng.sample(range(1, disk.changes_seen + 1), BETWEEN)
     kills += [lambda disk, nth=nth: disk.kill_before(nth) for nth in changes]
-    kills = sample(kills, 8, list(CASES).index(name))
+    kills = sample(kills, 12, list(CASES).index(name))
     last = disk.changes_seen
     kills.append(lambda disk: disk.kill_before(last))
     for number, arm in enumerate(kills):

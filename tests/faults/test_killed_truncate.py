@@ -51,7 +51,7 @@ def test_killed_anywhere_and_run_again(base: str, fixture_copy: Store, tmp_path:
         kills += [lambda disk, step=step, nth=nth: disk.kill_at(step, nth) for nth in sorted({1, count})]
     changes = random.Random(base).sample(range(1, disk.changes_seen + 1), BETWEEN)
     kills += [lambda disk, nth=nth: disk.kill_before(nth) for nth in (*changes, disk.changes_seen)]
-    for number, arm in enumerate(sample(kills, 3, BASES.index(base))):
+    for number, arm in enumerate(sample(kills, 6, 2 * BASES.index(base))):
         copy = stores.copy(root, tmp_path / f"killed-{number}")
         with pytest.raises(Killed):
             truncate(copy, case, to, arm)

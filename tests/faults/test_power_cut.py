@@ -22,6 +22,7 @@ from engine.repair.recover.recover import plan_recover
 from engine.store import MessageStore
 from tests.faults.ledger import LOST_PROPERTIES, Clock, DrillLedger, Stored, check_recovered, settings
 from tests.support import stores
+from tests.support.wide import sample
 
 CUTS = 5
 PUTS = 70
@@ -110,7 +111,8 @@ def run(
 
 @pytest.mark.leaves(*LOST_PROPERTIES)
 @pytest.mark.parametrize("torn", [False, True], ids=["pages", "sectors"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.wide
+@pytest.mark.parametrize("seed", sample(range(8), 2))
 def test_what_was_acknowledged_is_there_after_a_power_cut(seed: int, torn: bool, tmp_path: Path) -> None:
     ledger, cuts = run(tmp_path, seed, random.Random(f"{seed} {torn}"), torn=torn)
     for cut in cuts:
@@ -119,7 +121,8 @@ def test_what_was_acknowledged_is_there_after_a_power_cut(seed: int, torn: bool,
 
 
 @pytest.mark.leaves
-@pytest.mark.parametrize("seed", range(100, 106))
+@pytest.mark.wide
+@pytest.mark.parametrize("seed", sample(range(100, 106), 2, 1))
 def test_a_power_cut_in_the_recovery_costs_nothing(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     ledger, cuts = run(tmp_path, seed, rng, torn=True, cuts=2)

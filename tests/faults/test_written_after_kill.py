@@ -107,7 +107,7 @@ def test_what_a_broker_stored_after_a_kill_stays(killed: Repairing, then: Repair
     counting = FaultyDisk(None)
     killed(stores.copy(root, tmp_path / "whole"), counting)
     ran = 0
-    for number in sample(range(1, counting.changes_seen + 1), 5, random.Random(killed.__name__).randrange(5)):
+    for number in sample(range(1, counting.changes_seen + 1), 9, random.Random(killed.__name__).randrange(9)):
         store = stores.copy(root, tmp_path / f"killed-{number}")
         faulty = FaultyDisk(None)
         faulty.kill_before(number)

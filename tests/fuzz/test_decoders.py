@@ -10,10 +10,12 @@ import pytest
 from tests.fuzz.mutator import mutate
 from tests.fuzz.run import Found, Outcome, feed, measure, run
 from tests.fuzz.targets import Target, targets
+from tests.support.wide import WIDE
 
-INPUTS = 4000
+INPUTS = 4000 if WIDE else 1600
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", targets())
 def test_mutated_inputs_give_a_value_or_a_typed_error(name: str) -> None:
     outcome = run(targets()[name], INPUTS, seed=1, measure_every=200)

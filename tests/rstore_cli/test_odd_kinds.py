@@ -141,7 +141,7 @@ def remove(path: Path) -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("name", "kind"), sample(CASES, 2))
+@pytest.mark.parametrize(("name", "kind"), sample(CASES, 3))
 def test_it_is_named_and_there_is_a_way(name: str, kind: str, root: Path, tmp_path: Path, cli: Cli) -> None:
     place, away = PLACES[name], tmp_path / "away"
     path = in_place(root, name, kind, away)

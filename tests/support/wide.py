@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,6 +19,16 @@ def sample(values: Iterable[T], every: int, first: int = 0) -> list[T]:
     """
     found = list(values)
     return found if WIDE else found[first % every :: every]
+
+
+def sample_of_each(values: Iterable[T], kind: Callable[[T], Hashable], every: int, first: int = 0) -> list[T]:
+    """As `sample`, of each kind by itself: no kind is without an example, however few it has."""
+    kinds: dict[Hashable, list[T]] = {}
+    for one in values:
+        kinds.setdefault(kind(one), []).append(one)
+    if WIDE:
+        return [one for some in kinds.values() for one in some]
+    return [one for some in kinds.values() for one in some[first % min(every, len(some)) :: every]]
 
 
 def examples(count: int) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import engine.backup
 from engine.backup.container import Container, Kind
 from engine.backup.manifest import SegmentPieces, Snapshot
 from engine.backup.objects.directory import DirectoryObjects
+from engine.backup.objects.place import objects_at
 from engine.backup.repository import Repository, RepositoryFacts, create_repository, open_repository, place
 from engine.errors import FormatError, NotARepository, Refused, RStoreError, WrongKey
 from engine.files.disk import Disk
@@ -104,6 +107,16 @@ def test_keys(tmp_path: Path) -> None:
     add_slot(objects, "0" * 16, b"m" * 32, repositories.SECRET, "earlier", "a killed init")
     with pytest.raises(WrongKey):
         open_repository(objects, lambda: repositories.SECRET)
+
+
+def test_a_secret_is_stretched_for_those_who_guess_it(tmp_path: Path) -> None:
+    """A process of its own: in this one it takes no time (tests/conftest.py)."""
+    (tmp_path / "key").write_bytes(repositories.SECRET)
+    words = ("backup", "init", "--repo", tmp_path / "r", "--key-file", tmp_path / "key")
+    subprocess.run([sys.executable, "-m", "rstore_cli.app", *words], check=True, stdout=subprocess.DEVNULL)
+    (path,) = (tmp_path / "r" / "keys").iterdir()
+    assert json.loads(path.read_text())["n"] == 1 << 15
+    assert open_repository(objects_at(Disk(), str(tmp_path / "r")), lambda: repositories.SECRET).slot_id == path.name
 
 
 @pytest.mark.parametrize(

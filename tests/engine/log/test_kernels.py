@@ -37,7 +37,7 @@ from engine.log.source import ClosedLog
 from engine.log.walk import walk
 from tests.engine.repair import corpus
 from tests.support import golden, logs, mutate, references, strategies
-from tests.support.wide import examples, sample
+from tests.support.wide import examples, sample, sample_of_each
 
 EVERY = settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 RULES = [
@@ -311,7 +311,9 @@ def test_reference_stores(name: str, reference_store: Callable[[str], Path]) -> 
 @pytest.mark.leaves
 @pytest.mark.wide
 @pytest.mark.parametrize(
-    "case", [*sample(golden.cases(), 6), *sample(corpus.fixture_cases(), 2)], ids=lambda case: str(case["id"])
+    "case",
+    [*sample(golden.cases(), 16), *sample_of_each(corpus.fixture_cases(), corpus.category, 4, 2)],
+    ids=lambda case: str(case["id"]),
 )
 def test_damaged_stores(
     case: corpus.Case, golden_copy: Callable[[str], Path], fixture_copy: Callable[[str], Path]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.wide import examples
+from tests.support.wide import examples, sample_of_each
 
 pytest.importorskip("numba")
 
@@ -238,7 +238,10 @@ def test_a_log_full_of_damage_is_not_read_a_window_for_each() -> None:
 
 
 @pytest.mark.leaves
-@pytest.mark.parametrize("case", corpus.fixture_cases(), ids=lambda case: str(case["id"]))
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    "case", sample_of_each(corpus.fixture_cases(), corpus.category, 3, 1), ids=lambda case: str(case["id"])
+)
 def test_damaged_stores(case: corpus.Case, fixture_copy: Callable[[str], Path]) -> None:
     store = fixture_copy(case["base"])
     mutate.apply(store, case["ops"])

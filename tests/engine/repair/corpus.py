@@ -29,6 +29,11 @@ SMALL = 4 << 20
 _UNIT = struct.Struct(">qiq")
 
 
+def category(case: Case) -> str:
+    """What was done to the store."""
+    return str(case["category"])
+
+
 def fixture_cases() -> list[Case]:
     """The cases of fixtures/differential.jsonl.xz."""
     return list(fixtures.cases())

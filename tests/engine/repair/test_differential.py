@@ -18,7 +18,7 @@ from tests.conftest import Store
 from tests.engine.repair import corpus, differences
 from tests.support import golden, mutate, stores
 from tests.support.checking import check_clean
-from tests.support.wide import sample
+from tests.support.wide import sample, sample_of_each
 
 GOLDEN = golden.cases()
 OURS = corpus.fixture_cases()
@@ -69,14 +69,14 @@ def check(case: corpus.Case, base: Path, store: Path) -> None:
 
 @pytest.mark.leaves
 @pytest.mark.wide
-@pytest.mark.parametrize("case", sample(GOLDEN, 7), ids=ids)
+@pytest.mark.parametrize("case", sample(GOLDEN, 14, 3), ids=ids)
 def test_golden_case(case: corpus.Case, golden_store: Store, golden_copy: Store) -> None:
     check(case, golden_store(case["base"]), golden_copy(case["base"]))
 
 
 @pytest.mark.leaves
 @pytest.mark.wide
-@pytest.mark.parametrize("case", sample(OURS, 2), ids=ids)
+@pytest.mark.parametrize("case", sample_of_each(OURS, corpus.category, 4, 1), ids=ids)
 def test_fixture_case(case: corpus.Case, fixture_store: Store, fixture_copy: Store) -> None:
     store = fixture_copy(case["base"])
     check(case, fixture_store(case["base"]), store)

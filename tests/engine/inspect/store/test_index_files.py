@@ -212,7 +212,7 @@ def files(root: Path) -> dict[str, str]:
 
 @pytest.mark.leaves
 @pytest.mark.wide
-@pytest.mark.parametrize("seed", sample(range(80), 4))
+@pytest.mark.parametrize("seed", sample(range(80), 7))
 def test_every_key_is_found_whatever_was_done_to_the_index(made: Path, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     root = stores.copy(made, tmp_path / "store")

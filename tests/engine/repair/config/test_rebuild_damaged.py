@@ -29,6 +29,7 @@ from tests.engine.repair.config.test_rebuild import FILES, config, kept, lived, 
 from tests.engine.repair.test_rules import put, settings
 from tests.support import stores
 from tests.support.checking import check_clean
+from tests.support.wide import sample
 
 # --- damage by chance -------------------------------------------------------------------------------------------------
 
@@ -81,7 +82,8 @@ DAMAGES: tuple[Callable[[Path, random.Random, Path], None], ...] = (
 
 
 @pytest.mark.leaves("config-bad", "config-bak", "config-missing", "config-value")
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.wide
+@pytest.mark.parametrize("seed", sample(range(40), 2))
 def test_damage_by_chance(seed: int, fixture_copy: Store, tmp_path: Path) -> None:
     rng = random.Random(seed)
     store = fixture_copy("clean-small")
@@ -142,6 +144,7 @@ def _end(store: Path, key: str, queue: str) -> int:
 
 
 @pytest.mark.leaves("config-bad")
+@pytest.mark.wide
 def test_killed_at_every_step(fixture_copy: Store, tmp_path: Path) -> None:
     """Every file is the old one or the new one; run again it is all done, and undo brings back all that was."""
     store = fixture_copy("clean-small")
@@ -156,7 +159,7 @@ def test_killed_at_every_step(fixture_copy: Store, tmp_path: Path) -> None:
     apply(disk, plan(whole, disk=disk))
     after = {path: seen.digest for path, seen in kept(whole).items() if TOPICS not in path and GROUPS not in path}
     assert disk.changes_seen > 20
-    for number in range(1, disk.changes_seen + 1, 2):
+    for number in sample(range(1, disk.changes_seen + 1, 2), 3):
         copy = stores.copy(store, tmp_path / f"killed-{number}")
         faulty = FaultyDisk(None)
         faulty.kill_before(number)

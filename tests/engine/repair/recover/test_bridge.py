@@ -137,7 +137,7 @@ def check_no_queue_offset_moved(case: corpus.Case, plan: RecoverPlan, whole: lis
 
 @pytest.mark.leaves
 @pytest.mark.wide
-@pytest.mark.parametrize("case", sample(GOLDEN[::12], 3), ids=ids)
+@pytest.mark.parametrize("case", sample(GOLDEN[::12], 6), ids=ids)
 def test_golden_case(case: corpus.Case, golden_store: Store, golden_copy: Store) -> None:
     """Some of them: the loss table of `make interop` reads all of them by queue, key and place."""
     check(case, golden_store(case["base"]), golden_copy(case["base"]))

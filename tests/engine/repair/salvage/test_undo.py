@@ -39,7 +39,7 @@ def take_back(root: Path, case: corpus.Case) -> None:
 @pytest.mark.wide
 @pytest.mark.parametrize(
     ("how", "case"),
-    [*product(["bridge"], sample([*CASES, *GOLDEN], 5)), *product(["cut"], sample([*CASES, *GOLDEN], 5, 1))],
+    [*product(["bridge"], sample([*CASES, *GOLDEN], 8)), *product(["cut"], sample([*CASES, *GOLDEN], 8, 1))],
     ids=lambda it: it if isinstance(it, str) else str(it["id"]),
 )
 def test_every_repair_can_be_taken_back(how: str, case: corpus.Case, fixture_copy: Store, golden_copy: Store) -> None:

@@ -32,7 +32,7 @@ from tests.engine.repair import corpus, differences
 from tests.engine.repair.test_rules import damage, put, settings
 from tests.support import golden, layouts, mutate, stores
 from tests.support.checking import check_clean
-from tests.support.wide import sample
+from tests.support.wide import sample, sample_of_each
 
 GOLDEN = golden.cases()
 OURS = corpus.fixture_cases()
@@ -78,13 +78,14 @@ def check(case: corpus.Case, store: Path) -> None:
 
 @pytest.mark.leaves
 @pytest.mark.wide
-@pytest.mark.parametrize("case", sample(GOLDEN, 8), ids=ids)
+@pytest.mark.parametrize("case", sample(GOLDEN, 16, 5), ids=ids)
 def test_golden_case(case: corpus.Case, golden_copy: Store) -> None:
     check(case, golden_copy(case["base"]))
 
 
 @pytest.mark.leaves
-@pytest.mark.parametrize("case", OURS, ids=ids)
+@pytest.mark.wide
+@pytest.mark.parametrize("case", sample_of_each(OURS, corpus.category, 3), ids=ids)
 def test_fixture_case(case: corpus.Case, fixture_copy: Store) -> None:
     check(case, fixture_copy(case["base"]))
 
