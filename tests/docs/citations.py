@@ -62,6 +62,13 @@ def cited(text: str) -> Iterator[Citation]:
         yield Citation(found["path"], numbers[0], numbers[1], found["title"], found["anchor"])
 
 
+@functools.cache
+def cited_in(path: Path) -> tuple[Citation, ...]:
+    """Of a file: most modules name no document, which is told at once."""
+    text = path.read_text(encoding="utf-8")
+    return tuple(cited(text)) if ".md" in text else ()
+
+
 def linked(text: str) -> Iterator[Citation]:
     """The links of a document to files of the repository, or within itself."""
     for found in _LINK.finditer(_FENCED.sub("", text)):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.citations import ROOT, cited, documents, linked, problem, sources
+from tests.docs.citations import ROOT, cited, cited_in, documents, linked, problem, sources
 
 MD = "." + "md"
 """So that the offenders below are none of this file's."""
@@ -30,7 +30,7 @@ def is_written(target: str) -> bool:
 def test_what_a_module_names_is_there() -> None:
     wrong = []
     for path in sources():
-        found = [one for one in cited(path.read_text(encoding="utf-8")) if not is_written(one.target)]
+        found = [one for one in cited_in(path) if not is_written(one.target)]
         wrong += [f"{path.relative_to(ROOT)}: {why}" for one in found if (why := problem(one, path))]
     assert wrong == []
 
@@ -38,7 +38,7 @@ def test_what_a_module_names_is_there() -> None:
 @pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_a_document_names_is_there(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    found = [one for one in (*cited(text), *linked(text)) if not is_written(one.target)]
+    found = [one for one in (*cited_in(path), *linked(text)) if not is_written(one.target)]
     assert [why for one in found if (why := problem(one, path))] == []
 
 
@@ -86,5 +86,5 @@ def test_links_are_followed() -> None:
 
 
 def test_every_document_that_is_written_is_named() -> None:
-    named = {Path(one.target).stem for path in (*sources(), *documents()) for one in cited(path.read_text("utf-8"))}
+    named = {Path(one.target).stem for path in (*sources(), *documents()) for one in cited_in(path)}
     assert WRITTEN.keys() <= named

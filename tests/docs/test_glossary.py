@@ -143,9 +143,11 @@ def helps() -> Mapping[str, str]:
 
 def offenders(words: Iterable[str], texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Word and command, where a text has the word as a whole; options (`--until-caught-up`) are no words."""
+    lowered = {name: text.lower() for name, text in texts.items()}
     for word in words:
+        having = [name for name, text in lowered.items() if word.lower() in text]  # few, and quickly found
         whole = re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])", re.IGNORECASE)
-        yield from ((word, name) for name, text in texts.items() if whole.search(text))
+        yield from ((word, name) for name in having if whole.search(texts[name]))
 
 
 def literals(source: str) -> Iterator[str]:
