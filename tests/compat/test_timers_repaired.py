@@ -16,6 +16,7 @@ from engine.repair.change import carry_out
 from engine.repair.truncate.change import TruncateChange
 from tests.compat import real_broker, toolchain
 from tests.compat.timers import delivered, make_topic, records, send, until, waiting
+from tests.support.wide import WIDE
 
 pytestmark = pytest.mark.interop
 SETTINGS = (
@@ -44,7 +45,8 @@ async def _await_the_rest(address: str) -> None:
         await until(client, "Soon", SOON + 1)
 
 
-@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+@pytest.mark.wide
+@pytest.mark.parametrize("version", ("5.3.3", "5.5.0") if WIDE else ("5.3.3",))
 def test_each_that_waits_is_delivered_once(version: str, tmp_path: Path) -> None:
     apache, root = toolchain.apache_broker5(version), tmp_path / "store"
     config = StoreConfig(store_path_root_dir=root)
