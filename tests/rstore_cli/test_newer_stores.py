@@ -459,3 +459,21 @@ def test_what_is_empty_or_not_of_5_is_no_store_of_5(left: str, new_store: Path, 
         place.touch()
     assert cli("--store", new_store, "reindex", "--yes").code == 0
     assert cli("--store", new_store, "put", "T", "--body", "y").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("timerwheel.7", "snapshots of the timer wheel"), ("kvStore/1.log", "pops")]
+)
+def test_what_a_repair_would_leave_wrong_is_named(
+    name: str, what: str, unpacked: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    """A broker goes by these, and they point at what a repair takes away: the store is refused, and read."""
+    root = stores.copy(unpacked("default"), tmp_path / "store")
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).write_bytes(b"something")
+    before = stores.snapshot(root)
+    ran = cli("--store", root, "recover", "--yes")
+    assert (ran.code, ran.out) == (4, "")
+    assert what in ran.error_line
+    assert stores.snapshot(root) == before
+    assert what in cli("--store", root, "check").out

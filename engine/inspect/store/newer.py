@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,11 +46,15 @@ PROPERTY_CRC_FORCED = "a CRC of the properties that its broker demands of each r
 TIERED = "older messages in tiered files"
 ROCKSDB_CONFIG = "topics, groups and offsets in RocksDB"
 ROCKSDB_STORE = "timers, transactions or index in RocksDB"
+ROCKSDB_POPS = "pops that wait in RocksDB"
+TIMER_SNAPSHOTS = "snapshots of the timer wheel, which a broker loads in place of it"
 FILES = "other files of RocketMQ 5"
 
 FORCED = "forceVerifyPropCRC"
 """With it, a broker's start ends the log at the first record whose property CRC is not right, or missing (#7480)."""
 
+_SNAPSHOT = re.compile(rf"{names.TIMER_WHEEL}\.[0-9]+")
+"""Source: TimerWheel#backup (5.5.0, timerWheelSnapshotFlush), PopConsumerService (kvStore/)."""
 _FRONT = 1 << 20
 """Bytes of a segment that are looked at, for as many records at most:"""
 _RECORDS = 8
@@ -200,8 +205,12 @@ def newer_parts(
     own = [name for name in _CONFIG_DIRECTORIES if _rocksdb_sign(disk, os.path.join(config_dir, name))]
     if own:
         parts.append(NewerPart(ROCKSDB_CONFIG, f"config/{own[0]}/"))
-    if "rocksdbstore" in present and _has_tables(disk, os.path.join(root, "rocksdbstore")):
-        parts.append(NewerPart(ROCKSDB_STORE, "rocksdbstore/"))
+    parts += (NewerPart(TIMER_SNAPSHOTS, name) for name in sorted(present) if _SNAPSHOT.fullmatch(name))
+    parts += (
+        NewerPart(what, f"{name}/")
+        for name, what in (("rocksdbstore", ROCKSDB_STORE), ("kvStore", ROCKSDB_POPS))
+        if name in present and _has_tables(disk, os.path.join(root, name))
+    )
     place = property_crc_place(disk, config, log)
     if place:
         parts.append(NewerPart(PROPERTY_CRC, place))

@@ -1,6 +1,7 @@
 """Stores that issues of RocketMQ describe: what starts of 5.3.3 and 5.5.0 make of them.
 
-Each outcome here is what the release's own message store did with the same store (`tests/compat/starts5.py`).
+Each outcome here is what the release's own message store did with the same store (`tests/compat/starts5.py`), but for
+#8007: there it did so with stores of that shape.
 """
 
 from __future__ import annotations
