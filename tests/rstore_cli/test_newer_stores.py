@@ -161,6 +161,19 @@ def test_the_release_is_told_by_its_latest_sign(name: str, unpacked: Callable[[s
 
 
 @pytest.mark.leaves("config-bak")
+def test_the_checkpoint_tells_that_a_killed_store_is_of_5_5(
+    unpacked: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    root = stores.copy(unpacked("default"), tmp_path / "store")
+    (root / "config" / "consumerOffset.json").unlink()
+    with (root / "checkpoint").open("r+b") as file:
+        file.seek(40)
+        file.write((5).to_bytes(8, "big"))
+    release = cli("--store", root, "--json", "status").json["release"]
+    assert release == {"least": "5.5", "sign": "checkpoint: logicsPhysicalOffset"}
+
+
+@pytest.mark.leaves("config-bak")
 def test_without_its_latest_sign_a_store_may_be_of_an_earlier_release(
     unpacked: Callable[[str], Path], tmp_path: Path, fixture_store: Callable[[str], Path], cli: Cli
 ) -> None:

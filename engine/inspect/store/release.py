@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
-from engine.format import names
+from engine.format import checkpoint, names
 from engine.inspect.store.newer import PROPERTY_CRC
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ def _signs(disk: Disk, files: StoreFiles) -> Iterator[Release]:
     root, crc = files.root, files.newer.where(PROPERTY_CRC)
     if _names(disk, root, "consumerOffset.json", b'"pullOffsetTable"'):
         yield Release("5.5", f"{names.CONFIG}/consumerOffset.json: pullOffsetTable")
+    with contextlib.suppress(StorageError):
+        if queues_offset(disk, root) > 0:
+            yield Release("5.5", f"{names.CHECKPOINT}: logicsPhysicalOffset")
     if disk.exists(os.path.join(root, "rocksdbstore")):
         yield Release("5.4", "rocksdbstore/")
     if crc.startswith(names.COMMITLOG):  # a setting alone has written nothing yet
@@ -90,3 +93,11 @@ def _names(disk: Disk, root: str, name: str, key: bytes) -> bool:
             finally:
                 reader.close()
     return False
+
+
+def queues_offset(disk: Disk, root: str) -> int:
+    """logicsPhysicalOffset of the checkpoint (5.5), 0 without one. Raises StorageError."""
+    path = os.path.join(root, names.CHECKPOINT)
+    entry = disk.look(path)
+    there = entry is not None and entry.is_file
+    return checkpoint.decode_queues_offset(disk.read_file(path, checkpoint.NEWER_SIZE)) if there else 0

@@ -6,15 +6,14 @@ ConsumeQueueStore#isMappedFileMatchedRecover, IndexService#isMappedFileMatchedRe
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.format import checkpoint, names
 from engine.format.property_crc import CrcDemand
 from engine.format.record import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, SIZE_AND_MAGIC
 from engine.inspect.store.log_clock import store_time_at
 from engine.inspect.store.newer import is_true
+from engine.inspect.store.release import queues_offset
 from engine.log.property_crcs import crc_faults_of
 from engine.log.scan import RecordBatch
 from engine.log.state import NORMAL_FILES
@@ -50,22 +49,14 @@ def first_segment(
         return _normal(files, scanner, rules, known)
     if rules.abnormal_start is AbnormalStart.CHECKPOINT_TIMES:
         return _by_time(files, log, rules)
-    config, point = files.config, files.checkpoint
+    point = files.checkpoint
     if rules.abnormal_start is AbnormalStart.CHECKPOINT_TIMES_JUDGED:
         limit = point.min_timestamp
         return _judged(files, scanner, rules, lambda first: first.time <= limit, least=-1)
-    place = queues_offset(disk, config, files.root)
+    place = queues_offset(disk, files.root)
     if place > 0:
         return _judged(files, scanner, rules, lambda first: first.offset <= place, least=-1)
     return _judged(files, scanner, rules, lambda first: first.time <= point.logics_msg_timestamp, least=-1)
-
-
-def queues_offset(disk: Disk, config: StoreConfig, root: str) -> int:
-    """logicsPhysicalOffset of the checkpoint, 0 without one. Raises StorageError."""
-    path = os.path.join(root, names.CHECKPOINT)
-    entry = disk.look(path)
-    there = entry is not None and entry.is_file
-    return checkpoint.decode_queues_offset(disk.read_file(path, checkpoint.NEWER_SIZE)) if there else 0
 
 
 def _normal(files: StoreFiles, scanner: Scanner, rules: StartRules, known: int) -> Segment:
