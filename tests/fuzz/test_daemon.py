@@ -19,6 +19,7 @@ from engine.wire.command import RemotingCommand, SerializeType
 from engine.wire.frames import encode
 from tests.engine.broker.client import Client, daemon, pull_fields
 from tests.engine.opening import assert_sound
+from tests.fuzz.admin import SHORT_MAX
 from tests.fuzz.mutator import mutate
 from tests.fuzz.requests import mangled, sound
 
@@ -33,8 +34,6 @@ SILENT = {
     RequestCode.SEND_REPLY_MESSAGE_V2,
 }
 """Requests that may have no answer at all (an end that says "unknown"), or that wait for one of the client's."""
-SHORT_MAX = 32_767
-"""The highest code that a header in ROCKETMQ's serialisation can have: pops have higher ones."""
 TIMERS = {"transaction_check_interval_ms": 100, "transaction_timeout_ms": 0, "property_filter": True}
 
 
