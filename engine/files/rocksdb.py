@@ -125,10 +125,10 @@ class RocksDatabase:
     def page(self, family: str, start: bytes, stop: bytes | None = None, most: int = _AT_ONCE) -> EntryPage:
         """Items from the key `start` on that lie before `stop`, `most` at most. Raises FormatError, StorageError."""
         asked = {"do": "items", "family": family, "start": start.hex(), "most": most}
-        said, data = self._ask({**asked, "stop": None if stop is None else stop.hex()})
-        end = sum(said["keys"])
-        is_last = len(said["keys"]) < most and not said["full"]
-        return EntryPage(said["keys"], said["values"], data[:end], data[end:], is_last)
+        answer, data = self._ask({**asked, "stop": None if stop is None else stop.hex()})
+        end = sum(answer["keys"])
+        is_last = len(answer["keys"]) < most and not answer["full"]
+        return EntryPage(answer["keys"], answer["values"], data[:end], data[end:], is_last)
 
     def pages(self, family: str, start: bytes = b"", stop: bytes | None = None) -> Iterator[EntryPage]:
         """All items from `start` on that lie before `stop`. Raises FormatError, StorageError."""
@@ -147,10 +147,10 @@ class RocksDatabase:
 
     def last(self, family: str, key: bytes) -> Item | None:
         """The last item whose key is not after `key`. Raises FormatError, StorageError."""
-        said, data = self._ask({"do": "last", "family": family, "key": key.hex()})
-        if not said["keys"]:
+        answer, data = self._ask({"do": "last", "family": family, "key": key.hex()})
+        if not answer["keys"]:
             return None
-        return Item(data[: said["keys"][0]], data[said["keys"][0] :])
+        return Item(data[: answer["keys"][0]], data[answer["keys"][0] :])
 
     def close(self) -> None:
         """End it, and remove what was made for it; a second time does nothing."""
@@ -240,15 +240,15 @@ class RocksDatabase:
                 process.stdin.write(json.dumps(asked).encode() + b"\n")
                 process.stdin.flush()
                 line = process.stdout.readline()
-                said: dict[str, Any] = json.loads(line)
-                data = process.stdout.read(said["bytes"])
-                if len(data) < said["bytes"]:
+                answer: dict[str, Any] = json.loads(line)
+                data = process.stdout.read(answer["bytes"])
+                if len(data) < answer["bytes"]:
                     raise EOFError
             except (OSError, ValueError, EOFError) as error:
                 raise FormatError(f"RocksDB ended: {_how(process)}", path=self.directory) from error
-        if "error" in said:
-            raise self._error(said["error"])
-        return said, memoryview(data)
+        if "error" in answer:
+            raise self._error(answer["error"])
+        return answer, memoryview(data)
 
     def _error(self, text: str) -> StorageError | FormatError:
         """What RocksDB said, with the file that it names in place of its copy."""

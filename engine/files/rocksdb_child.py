@@ -31,10 +31,10 @@ class Reader:
         """Do what is asked, and write the answer."""
         parts: list[bytes] = []
         try:
-            said = getattr(self, f"do_{asked['do']}")(asked, parts)
+            answer = getattr(self, f"do_{asked['do']}")(asked, parts)
         except Exception as error:  # noqa: BLE001 - whatever RocksDB says goes to who asked
-            said, parts = {"error": str(error) or type(error).__name__}, []
-        into.write(json.dumps({**said, "bytes": sum(map(len, parts))}).encode() + b"\n")
+            answer, parts = {"error": str(error) or type(error).__name__}, []
+        into.write(json.dumps({**answer, "bytes": sum(map(len, parts))}).encode() + b"\n")
         for part in parts:
             into.write(part)
         into.flush()

@@ -7,6 +7,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -506,3 +507,34 @@ def test_nothing_that_lies_there_is_a_traceback(seed: int, unpacked: Store, tmp_
     assert time.monotonic() - began < 60
     assert stores.snapshot(root) == before
     shutil.rmtree(root)
+
+
+# --- check ------------------------------------------------------------------------------------------------------------
+
+
+def _unit(number: int, **changes: int) -> Callable[[Path], None]:
+    """The unit of that number in the timer log with other fields."""
+
+    def change(store: Path) -> None:
+        put(log_of(store), number * UNIT_SIZE, replace(units_of(store)[number], **changes).encode())
+
+    return change
+
+
+@pytest.mark.leaves
+@pytest.mark.parametrize(
+    ("code", "change"),
+    [
+        ("timer-orphaned", _unit(9, physical_offset=1 << 40)),
+        ("timer-chain", _unit(9, previous=52)),
+        ("timer-check", lambda store: put(store / "config" / "timercheck", 0, b"\xff" * 40)),
+    ],
+)
+def test_check_names_what_is_wrong_with_timers_and_recover_mends_it(
+    code: str, change: Callable[[Path], None], store: Path, cli: Cli
+) -> None:
+    change(store)
+    checked = cli("--store", store, "--json", "check").json
+    assert code in {one["code"] for one in checked["findings"]}
+    assert cli("--store", store, "recover", "--yes").code == 0
+    assert cli("--store", store, "--json", "check").json["ok"]

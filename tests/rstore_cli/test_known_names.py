@@ -69,6 +69,7 @@ CLUSTER = {
 """Names of a running cluster, which says itself what it does not have."""
 OTHERS = {
     ("pipeline", "grep", "queue"),  # of any topic: nothing found is an answer
+    *(("dump", "tiered", "topic"), ("dump", "tiered", "queue")),  # of tiered files: test_dump_tiered.py
     ("restore", "topic"),  # of a snapshot: tests/rstore_cli/test_backup.py
     ("pipeline", "import", "topic"),  # of a table, which is no store: tests/pipeline/test_import.py
 }

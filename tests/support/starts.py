@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import lzma
-import tarfile
 from pathlib import Path
 from typing import Any
+
+from tests.support.archives import extract
 
 DIRECTORY = Path(__file__).parents[2] / "fixtures" / "starts"
 
@@ -19,8 +20,7 @@ def archive(name: str) -> Path:
 def unpack(name: str, into: Path) -> Path:
     """The store at `into/NAME`."""
     into.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive(name)) as tar:
-        tar.extractall(into, filter="data")
+    extract(archive(name), into)
     return into / name
 
 

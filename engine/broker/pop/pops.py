@@ -242,30 +242,30 @@ class PopHandler:
         if taken.count >= one.most:
             taken.rest += max(0, self._store.max_offset(topic, queue_id) - offset)
             return
-        found = self._get(one, topic, queue_id, offset, one.most - taken.count)
-        if found is None:
+        result = self._get(one, topic, queue_id, offset, one.most - taken.count)
+        if result is None:
             return
-        if found.status in _MOVED and found.next_begin_offset != offset:
-            span = positions.take(topic, group, queue_id, offset, found.next_begin_offset)
+        if result.status in _MOVED and result.next_begin_offset != offset:
+            span = positions.take(topic, group, queue_id, offset, result.next_begin_offset)
             positions.stored(topic, group, queue_id, span)
-            offset = found.next_begin_offset
-            found = self._get(one, topic, queue_id, offset, one.most - taken.count)
-            if found is None:
+            offset = result.next_begin_offset
+            result = self._get(one, topic, queue_id, offset, one.most - taken.count)
+            if result is None:
                 return
-        messages = found.decoded() if found.status is GetMessageStatus.FOUND else []
+        messages = result.decoded() if result.status is GetMessageStatus.FOUND else []
         if messages:
-            self._stats.got(group, topic, len(messages), found.total_size)
+            self._stats.got(group, topic, len(messages), result.total_size)
             checkpoint = PopCheckpoint(
                 topic, group, queue_id, offset, now, one.invisible_ms, self._settings.now.broker_name,
                 tuple(message.queue_offset for message in messages),
             )  # fmt: skip
-            span = positions.take(topic, group, queue_id, offset, found.next_begin_offset)
-            taken.checkpoints.append((checkpoint, span, [bytes(record) for record in found.messages]))
+            span = positions.take(topic, group, queue_id, offset, result.next_begin_offset)
+            taken.checkpoints.append((checkpoint, span, [bytes(record) for record in result.messages]))
             taken.count += len(messages)
-        elif found.status in _PASSED and found.next_begin_offset > offset:
-            span = positions.take(topic, group, queue_id, offset, found.next_begin_offset)
+        elif result.status in _PASSED and result.next_begin_offset > offset:
+            span = positions.take(topic, group, queue_id, offset, result.next_begin_offset)
             positions.stored(topic, group, queue_id, span)
-        taken.rest += max(0, found.max_offset - found.next_begin_offset)
+        taken.rest += max(0, result.max_offset - result.next_begin_offset)
 
     def _get(self, one: _PopRequest, topic: str, queue_id: int, offset: int, most: int) -> GetResult | None:
         try:
@@ -330,9 +330,9 @@ class PopHandler:
             if len(records) >= most:
                 rest += max(0, self._store.max_offset(name, queue_id) - offset)
                 continue
-            found = self._store.get(name, queue_id, offset, most - len(records), self._pulls.filter_of("TAG", ALL))
-            records += [bytes(record) for record in found.messages]
-            rest += max(0, found.max_offset - offset)
+            result = self._store.get(name, queue_id, offset, most - len(records), self._pulls.filter_of("TAG", ALL))
+            records += [bytes(record) for record in result.messages]
+            rest += max(0, result.max_offset - offset)
         code = ResponseCode.SUCCESS if records else ResponseCode.PULL_NOT_FOUND
         ext = {**_NO_TIMES, "restNum": str(rest)}
         return request.answer(code, _FOUND if records else _NOTHING, ext, b"".join(records))

@@ -103,8 +103,8 @@ def pending(log: LogSource, config: StoreConfig, rows: Sequence[Row], end: int, 
     read_from = end
     begun_at = 0  # store time at `read_from`
     for number, segment in enumerate(reversed(segments), 1):
-        found, stored = _deliveries(scanner, segment, end, precision)
-        deliveries[:0] = found
+        some, stored = _deliveries(scanner, segment, end, precision)
+        deliveries[:0] = some
         read_from, begun_at = segment.offset, stored or begun_at
         if number < _SEGMENTS and segment is not segments[0]:
             continue
@@ -187,13 +187,13 @@ def _messages(records: TimerRecords, rows: Sequence[Row]) -> Iterator[TimerMessa
 
 def _deliveries(scanner: Scanner, segment: Segment, end: int, precision: int) -> tuple[list[_Delivery], int]:
     """The deliveries in a segment, in their order, and when its first record was stored (ms; 0: there is none)."""
-    found: list[_Delivery] = []
+    some: list[_Delivery] = []
     first = 0
     for event in scanner.scan(segment.offset, min(segment.end, end), resume=True):
         if isinstance(event, RecordBatch):
             first = first or event.first_store_timestamp
-            found += _in_batch(event, precision)
-    return found, first
+            some += _in_batch(event, precision)
+    return some, first
 
 
 def _in_batch(batch: RecordBatch, precision: int) -> Iterator[_Delivery]:

@@ -37,7 +37,14 @@ from engine.inspect.finding import Findings
 from engine.inspect.store.index_files import entries_before
 from engine.inspect.store.intervals import Intervals
 from engine.inspect.store.layout import layout_of
-from engine.inspect.store.newer import refuse_verdict
+from engine.inspect.store.newer import (
+    BATCH_QUEUES,
+    CONTROLLER,
+    FILES,
+    PROPERTY_CRC,
+    PROPERTY_CRC_FORCED,
+    refuse_verdict,
+)
 from engine.inspect.store.odd import first_error
 from engine.inspect.store.queue_rows import QueueRows, is_real
 from engine.inspect.store.release import Release, release_of
@@ -60,6 +67,8 @@ if TYPE_CHECKING:
     from engine.repair.recover.plan import RecoverPlan
 
 _SAMPLE = 16 << 20
+_PLANNED = frozenset({FILES, PROPERTY_CRC, PROPERTY_CRC_FORCED, BATCH_QUEUES, CONTROLLER})
+"""Parts of RocketMQ 5 whose part in a start is known; of others a start may do more."""
 _SIZES = (
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",
@@ -228,7 +237,7 @@ def plan_start(
         step = next_step.read(files.config)
         raise StorageError(error.message, path=error.path, offset=error.offset, next_step=step) from None
     plan.sign = sign
-    plan.beside = tuple(map(str, files.newer.not_looked_at))
+    plan.beside = tuple(str(part) for part in files.newer.parts if part.what not in _PLANNED)
     stops = read_conf(disk.read_file(conf)).stops if conf is not None else ()
     _configured(plan, config_start(disk, files.config, files.root), [f"{conf}: {why}" for why in stops])
     _look_for_next(disk, plan)

@@ -321,8 +321,8 @@ def test_deleted_by_another_broker(store: Path) -> None:
 
 
 @pytest.mark.leaves
-def test_stores_of_rocketmq_5_are_not_written_into(tmp_path: Path) -> None:
-    root = newer.unpack("default", tmp_path)
+def test_stores_with_parts_that_seals_do_not_know_are_not_written_into(tmp_path: Path) -> None:
+    root = newer.unpack("compaction", tmp_path)
     before = stores.snapshot(root)
     with pytest.raises(NewerStore):
         seal(root)

@@ -264,7 +264,8 @@ MAKERS: dict[str, Maker] = {
     "file-absent": make_absent,
     "file-stray": lambda store: (store / "commitlog" / ".DS_Store").touch(),
     "file-ignored": lambda store: (store / "consumequeue" / "notes").touch(),
-    "newer-store": lambda store: (store / "timerwheel").write_bytes(bytes(100)),
+    "newer-store": lambda store: (store / "timerwheel.1").write_bytes(bytes(100)),
+    "newer-part": lambda store: (store / "timerwheel").write_bytes(bytes(100)),
     "not-closed": lambda store: (store / "abort").touch(),
     "log-misplaced": lambda store: layouts.swap_names(*sorted((store / "commitlog").iterdir())[:2]),
     "log-surplus": lambda store: layouts.add_shifted(store / "commitlog"),
@@ -335,6 +336,8 @@ BY_OTHER_TESTS = {
     "unit-surplus",  # test_salvage_gone.py
     "log-stale",  # test_stale_tail.py
     "unit-time",  # test_batch_queues.py
+    *("timer-damage", "timer-orphaned", "timer-foreign", "timer-chain", "timer-slot", "timer-check"),  # test_timer.py
+    *("epoch-bad", "epoch-bak", "epoch-ahead", "epoch-order", "checkpoint-offset"),  # test_epochs.py
     *("rocksdb-damage", "rocksdb-torn", "rocksdb-table", "rocksdb-entry", "queue-end", "unit-twice"),  # test_rocksdb.py
 }
 

@@ -143,6 +143,7 @@ BY_OTHER_TESTS = {
     "own-keys",  # test_hostile_store.py
     "ha-open",  # test_replicate.py
     *("rocksdb-damage", "rocksdb-torn"),  # test_rocksdb.py
+    "newer-part",  # tests/rstore_cli/test_newer_stores.py
     *(
         "path-missing",
         "path-unnamed",
