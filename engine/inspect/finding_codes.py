@@ -389,3 +389,15 @@ CODES: dict[str, Code] = {
     ),
 }
 """Every code that check reports. Stable: scripts go by them."""
+
+FILE_CODES: tuple[str, ...] = (
+    *("newer-store", "newer-part", "rocksdb-damage", "rocksdb-torn"),
+    *("file-size", "file-stray", "file-absent", "file-ignored", "queue-empty"),
+    *("not-closed", "repair-unfinished", "undo-unfinished", "disk-space"),
+)
+"""Findings that names and lengths of files show: `status`, `doctor` and `check` have them."""
+CONFIG_CODES: tuple[str, ...] = (
+    *("config-bad", "config-bak", "config-bak-bad", "config-value", "config-not-strict"),
+    *("config-missing", "config-absent", "topic-hidden", "group-disabled"),
+)
+"""Likewise those that the tables of config/ show."""

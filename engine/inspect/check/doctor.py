@@ -28,7 +28,7 @@ from engine.inspect.check.doctor_conf import CONF_CODES, look_at_conf, unread_ke
 from engine.inspect.check.files import as_planned, file_findings, gap_findings, path_findings, space_findings
 from engine.inspect.check.served import check_served
 from engine.inspect.finding import Finding, Findings
-from engine.inspect.finding_codes import CODES, Code, Fix, Severity
+from engine.inspect.finding_codes import CODES, CONFIG_CODES, FILE_CODES, Code, Fix, Severity
 from engine.inspect.store.layout import layout_of
 from engine.inspect.store.release import Release, release_of
 from engine.inspect.store.repairs import repairs
@@ -113,22 +113,10 @@ DOCTOR_CODES: dict[str, Code] = {
     **{
         name: CODES[name]
         for name in (
-            *(
-                "newer-store",
-                "newer-part",
-                "rocksdb-damage",
-                "rocksdb-torn",
-                "file-size",
-                "file-stray",
-                "file-absent",
-                "file-ignored",
-                "queue-empty",
-            ),
-            *("not-closed", "repair-unfinished", "undo-unfinished", "disk-space"),
+            *FILE_CODES,
             *("log-misplaced", "log-surplus", "log-missing", "path-missing", "path-unnamed", "log-gap", "log-accepted"),
             "checkpoint-missing",
-            *("config-bad", "config-bak", "config-bak-bad", "config-value", "config-not-strict"),
-            *("config-missing", "config-absent", "topic-hidden", "group-disabled"),
+            *CONFIG_CODES,
         )
     },
 }

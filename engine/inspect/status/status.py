@@ -23,7 +23,7 @@ from engine.inspect.check.config import read_config
 from engine.inspect.check.files import as_planned, file_findings, gap_findings, path_findings, space_findings
 from engine.inspect.check.served import check_served
 from engine.inspect.finding import Finding, Findings
-from engine.inspect.finding_codes import CODES, Code, Severity
+from engine.inspect.finding_codes import CODES, CONFIG_CODES, FILE_CODES, Code, Severity
 from engine.inspect.status.batch_space import BatchUnits, last_of, measure_batches
 from engine.inspect.status.forecast import Forecast, forecast, rate_of
 from engine.inspect.status.log_state import LogState, log_state
@@ -71,18 +71,7 @@ STATUS_CODES: dict[str, Code] = {
     **{
         name: CODES[name]
         for name in (
-            *(
-                "newer-store",
-                "newer-part",
-                "rocksdb-damage",
-                "rocksdb-torn",
-                "file-size",
-                "file-stray",
-                "file-absent",
-                "file-ignored",
-                "queue-empty",
-            ),
-            *("not-closed", "repair-unfinished", "undo-unfinished", "disk-space"),
+            *FILE_CODES,
             *(
                 "log-misplaced",
                 "log-surplus",
@@ -96,8 +85,7 @@ STATUS_CODES: dict[str, Code] = {
                 "unit-missing",
                 "checkpoint-missing",
             ),
-            *("config-bad", "config-bak", "config-bak-bad", "config-value", "config-not-strict"),
-            *("config-missing", "config-absent", "topic-hidden", "group-disabled"),
+            *CONFIG_CODES,
             *("consumer-above", "consumer-queue", "delay-range"),
         )
     },
