@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import tarfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.load.ports import holders, is_free
 from tests.support import archives, golden, mutate, stores
+from tests.support.in_time import Hung, in_time
 from tests.support.mutate import Misfit
 
 pytestmark = pytest.mark.leaves("file-stray")
@@ -159,3 +162,24 @@ def test_who_has_a_port_is_named() -> None:
         assert not is_free(port)
         assert str(os.getpid()) in holders(port)
     assert is_free(port)
+
+
+def test_what_waits_for_its_turn_is_no_hang() -> None:
+    """Beside other work, a store of `make proof` took forty times as long as alone."""
+    with in_time(0.1):
+        time.sleep(0.3)
+
+
+def _without_end() -> None:
+    while True:
+        pass
+
+
+def _as_for_a_lock() -> None:
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("hang", [_without_end, _as_for_a_lock])
+def test_a_hang_ends(hang: Callable[[], None]) -> None:
+    with pytest.raises(Hung, match=r"test_support\.py:\d+"), in_time(0.1):
+        hang()
