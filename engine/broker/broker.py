@@ -17,6 +17,7 @@ from engine.broker.handlers.admin_groups import GroupAdmin
 from engine.broker.handlers.admin_messages import MessageAdmin
 from engine.broker.handlers.admin_offsets import OffsetAdmin
 from engine.broker.handlers.admin_topics import TopicAdmin
+from engine.broker.handlers.assignments import AssignmentHandler
 from engine.broker.handlers.back import BackHandler
 from engine.broker.handlers.consume import LockHandler, MemberHandler, OffsetHandler
 from engine.broker.handlers.name_admin import NameAdmin
@@ -27,6 +28,7 @@ from engine.broker.handlers.reply import ReplyHandler
 from engine.broker.handlers.route import RouteHandler
 from engine.broker.handlers.send import SendHandler
 from engine.broker.names.route_table import RouteTable
+from engine.broker.names.topic_queues import TopicQueues
 from engine.broker.net.connection import Connection
 from engine.broker.pop.acks import AckHandler
 from engine.broker.pop.held import HeldPops
@@ -56,6 +58,7 @@ from engine.broker.tables.kv import KvConfig
 from engine.broker.tables.locks import QueueLocks
 from engine.broker.tables.members import ConsumerGroup, Members
 from engine.broker.tables.offsets import ConsumerOffsets
+from engine.broker.tables.request_modes import RequestModes
 from engine.broker.tables.topics import TopicTable
 from engine.broker.tables.unwritten import Unwritten
 from engine.broker.turns import TURN_S
@@ -124,6 +127,7 @@ class Broker:
         self.topics = TopicTable(settings, file(master_tables.TOPICS), loop, now)
         self.groups = GroupTable(file(master_tables.GROUPS), loop, now, auto_create=settings.auto_create_group)
         self.offsets = ConsumerOffsets(file(master_tables.OFFSETS))
+        self.modes = RequestModes(file(names.REQUEST_MODES), loop, now)
         self.sql_filters = SqlFilters()
         self.filters = ConsumerFilters(
             file("consumerFilter.json"), now, settings.filter_data_ms, self.sql_filters, settings.consumer_filters
@@ -167,6 +171,11 @@ class Broker:
             turns=self.turns, now_ms=now, timers=self._timer_gate,
         )  # fmt: skip
         self.later = Later(loop, self.turns)
+        self._route = RouteHandler(
+            names=self.names, topics=self.topics, kv=self.kv, role=self.role, settings=self.current,
+            later=self.later, address=self.address,
+        )  # fmt: skip
+        self.topic_queues = TopicQueues(self._route.queues_of, now)
         self._after_dispatch = AfterDispatch(store, self.later, loop)
         self.config = LiveConfig(
             store=store, settings=self.current, role=self.role, later=self.later, now_ms=now,
@@ -196,6 +205,7 @@ class Broker:
         self.topics.load()
         self.groups.load()
         self.offsets.load()
+        self.modes.load()
         self.schedule.load()
         self.timers.load()
         self.transactions.load()
@@ -255,6 +265,10 @@ class Broker:
             ),
             offsets=OffsetHandler(store, offsets, groups, topics),
             locks=LockHandler(self.locks),
+            assignments=AssignmentHandler(
+                modes=self.modes, topics=topics, groups=groups, members=members, queues=self.topic_queues,
+                later=self.later,
+            ),
             query=QueryHandler(store, self._after_dispatch),
             transactions=self.transactions,
             broker_admin=BrokerAdmin(
@@ -281,11 +295,7 @@ class Broker:
 
     def name_handlers(self) -> NameHandlers:
         """Of the name service's port."""
-        route = RouteHandler(
-            names=self.names, topics=self.topics, kv=self.kv, role=self.role, settings=self.current,
-            later=self.later, address=self.address,
-        )  # fmt: skip
-        return NameHandlers(route, NameAdmin(NameConfig(self.current, self._kv_file.path, self._log)))
+        return NameHandlers(self._route, NameAdmin(NameConfig(self.current, self._kv_file.path, self._log)))
 
     def watched(self, boards: Sequence[Switchboard], scrubbing: Scrubbing, archiving: Archiving) -> Watched:
         """What is looked at. `boards`: of all listeners."""

@@ -253,6 +253,7 @@ class Daemon:
                 access.name_servers, topics=broker.topics, settings=broker.current, address=broker.address, role=role,
                 tls=access.client_context, log=self._log, signer=access.signer,
             )  # fmt: skip
+            broker.topic_queues.servers = self._name_servers
         if settings.listen_port:
             vip_board = Switchboard(settings, BROKER.on_vip(handlers), lost, self._log, turns, "vip", registry)
             await self._add(vip_board, port - ports.VIP_BELOW, ports.VIP)
@@ -347,7 +348,8 @@ class Daemon:
         broker = self._broker
         failures: list[RStoreError] = []
         for table in (
-            broker.offsets, broker.schedule, broker.timers, broker.filters, broker.topics, broker.groups, broker.kv,
+            broker.offsets, broker.schedule, broker.timers, broker.filters, broker.topics, broker.groups,
+            broker.modes, broker.kv,
         ):  # fmt: skip
             try:
                 table.finish()

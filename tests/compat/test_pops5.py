@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.interop
 
 SETTINGS = "brokerName=broker-a\n"
 GROUP, TOPIC = "CID_P", "Popped"
+SHARERS, SHARED = "CID_S", "Shared"
 OWN = {"MSG_REGION", "TRACE_ON", "UNIQ_KEY"}
 """What a broker of RocketMQ 5 adds to each message, where 4.9.8, and ours, adds nothing."""
 TIMES = {"popTime", "reviveQid"}
@@ -92,15 +94,65 @@ async def _talk(address: str) -> list[dict[str, object]]:
     return seen
 
 
+async def _share_out(address: str) -> list[dict[str, object]]:
+    """What consumers of RocketMQ 5 ask before they pop."""
+    client, other = await Client.to(address), await Client.to(address)
+    seen: list[dict[str, object]] = []
+    wanted = {
+        "clientId": client.client_id, "consumerGroup": SHARERS, "messageModel": "CLUSTERING", "strategyName": "AVG",
+        "topic": SHARED,
+    }  # fmt: skip
+
+    async def say(code: int, **more: object) -> None:
+        body = {name: value for name, value in {**wanted, **more}.items() if value is not None}
+        answer = await client.ask(code, {}, json.dumps(body).encode())
+        told = json.loads(answer.body or b"null")
+        if told and "messageQueueAssignments" in told:
+            told["messageQueueAssignments"].sort(key=str)
+        seen.append({"code": answer.code, "remark": answer.remark, "fields": answer.fields, "told": told})
+
+    async def ask(**more: object) -> None:
+        await say(RequestCode.QUERY_ASSIGNMENT, **more)
+
+    async def set_mode(**more: object) -> None:
+        await say(RequestCode.SET_MESSAGE_REQUEST_MODE, **more)
+
+    assert (await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(SHARED, 0), b"it is there")).code == 0
+    await ask()  # nobody is a member
+    await client.heartbeat(SHARERS, SHARED)
+    for member in (SHARERS, "another"):
+        await ask(clientId=client.client_id if member == SHARERS else member)
+    for more in ({"strategyName": "AVG_BY_CIRCLE"}, {"strategyName": "OF_MY_OWN"}, {"topic": "None"}):
+        await ask(**more)
+    for model in ("BROADCASTING", "NONE_OF_BOTH", None):
+        await ask(messageModel=model)
+    seen[-1]["remark"] = seen[-2]["remark"] = ""  # a NullPointerException
+    for wrong in ({"topic": "None"}, {"topic": f"%RETRY%{SHARERS}"}, {"topic": SHARED, "mode": "PULL"}):
+        await set_mode(**wrong)
+    for share in (0, 1, 2, 9):
+        await set_mode(mode="POP", popShareQueueNum=share)
+        await ask()
+    await other.heartbeat(SHARERS, SHARED)
+    await ask(clientId=other.client_id)
+    await set_mode(mode="POP", popShareQueueNum=0)
+    await ask(clientId=other.client_id)
+    await set_mode()
+    await ask(clientId=other.client_id)
+    return seen
+
+
 def test_pops_are_answered_as_by_rocketmq_5(tmp_path: Path) -> None:
     try:
         apache = toolchain.apache_broker5("5.3.3")
     except toolchain.Missing as missing:
         pytest.skip(str(missing))
     with real_broker.serve(tmp_path / "theirs", SETTINGS, apache=apache) as broker:
+        theirs_shared = asyncio.run(_share_out(broker.broker))
         theirs = asyncio.run(_talk(broker.broker))
     with served.serve(tmp_path / "ours", SETTINGS) as mine:
+        ours_shared = asyncio.run(_share_out(mine.broker))
         ours = asyncio.run(_talk(mine.broker))
+    assert ours_shared == theirs_shared
     assert len(ours) == len(theirs)
     for one, other in zip(ours, theirs, strict=True):
         assert one == other

@@ -90,6 +90,12 @@ class RouteHandler:
         )  # fmt: skip
         self._names.register(own)
 
+    def queues_of(self, topic: str) -> bytes | None:
+        """The route of a topic, as JSON; None: nobody serves it."""
+        self._take_own()
+        route = self._names.route(topic)
+        return None if route is None else orjson.dumps(route)
+
     # --- brokers ----------------------------------------------------------------------------------------------------
 
     def register(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:

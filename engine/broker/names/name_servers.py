@@ -106,6 +106,19 @@ class NameServers:
                 self.slaves = frozenset().union(*(one for one in told if one is not None))
             await asyncio.sleep(_AGAIN_S)
 
+    async def route(self, topic: str) -> bytes | None:
+        """The route of a topic, as the first that answers has it; None: nobody serves it.
+
+        Raises:
+            StorageError: none answers.
+        """
+        for server in self._servers:
+            try:
+                return await server.route(topic)
+            except StorageError as error:
+                away = error
+        raise away
+
     def changed(self) -> None:
         """Topics are others now: they are told of soon."""
         for server in self._servers:
@@ -205,6 +218,19 @@ class _NameServer:
         if not isinstance(addresses, dict):
             return set()
         return {str(one).rpartition(":")[0].strip("[]") for number, one in addresses.items() if str(number) != "0"}
+
+    async def route(self, topic: str) -> bytes | None:
+        """As of all of them. Raises StorageError: it does not answer, or has an error."""
+        client = self._client
+        if client is None or not client.is_open:
+            raise StorageError(f"{self._address} is not connected")
+        ext = {"topic": topic}
+        answer = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, timeout_s=self._timeout_s)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise StorageError(f"{self._address} answered {answer.code}: {answer.remark}")
+        return bytes(answer.body)
 
     # --- what is asked ----------------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from engine.broker.handlers.admin_messages import MessageAdmin
     from engine.broker.handlers.admin_offsets import OffsetAdmin
     from engine.broker.handlers.admin_topics import TopicAdmin
+    from engine.broker.handlers.assignments import AssignmentHandler
     from engine.broker.handlers.consume import LockHandler, MemberHandler, OffsetHandler
     from engine.broker.handlers.name_admin import NameAdmin
     from engine.broker.handlers.pull import PullHandler
@@ -82,6 +83,7 @@ class BrokerHandlers:
     members: MemberHandler
     offsets: OffsetHandler
     locks: LockHandler
+    assignments: AssignmentHandler
     query: QueryHandler
     transactions: Transactions
     broker_admin: BrokerAdmin
@@ -214,6 +216,8 @@ BROKER: RequestTable[BrokerHandlers] = RequestTable(
         RequestEntry(_C.GET_CONSUMER_LIST_BY_GROUP, lambda h: h.members.members, subscribe(group="consumerGroup")),
         RequestEntry(_C.LOCK_BATCH_MQ, lambda h: h.locks.lock, any_account(GROUP_OF_BODY)),
         RequestEntry(_C.UNLOCK_BATCH_MQ, lambda h: h.locks.unlock, any_account(GROUP_OF_BODY)),
+        RequestEntry(_C.QUERY_ASSIGNMENT, lambda h: h.assignments.query, any_account(GROUP_OF_BODY)),
+        RequestEntry(_C.SET_MESSAGE_REQUEST_MODE, lambda h: h.assignments.set_mode, STRICT_ADMIN),
         RequestEntry(_C.GET_CONSUMER_RUNNING_INFO, lambda h: h.client_admin.running_info, any_account(on_group())),
         RequestEntry(
             _C.CONSUME_MESSAGE_DIRECTLY,

@@ -21,7 +21,10 @@ public final class Member {
     private Member() {
     }
 
-    /** NAME-SERVICE GROUP TOPIC FILE concurrent|ordered. FILE: a line a message, written before it counts as consumed. */
+    /**
+     * NAME-SERVICE GROUP TOPIC FILE concurrent|ordered|pop. FILE: a line a message, written before it counts as consumed.
+     * pop: the broker shares the queues out (a client of RocketMQ 5); messages fail* (a batch is one message), fail at first.
+     */
     public static void main(String[] args) throws Exception {
         OutputStream file = Files.newOutputStream(Path.of(args[3]), StandardOpenOption.CREATE, StandardOpenOption.APPEND);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[1]);
@@ -35,6 +38,14 @@ public final class Member {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 note(file, messages);
                 return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else if (args[4].equals("pop")) {
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                note(file, messages);
+                MessageExt one = messages.get(0);
+                boolean fails = new String(one.getBody(), StandardCharsets.UTF_8).startsWith("fail") && one.getReconsumeTimes() == 0;
+                return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
