@@ -74,6 +74,21 @@ class Recipe:
 ROCKSDB = {**NO_WHEEL, "storeType": "defaultRocksDB", "rocksdbCompressionType": "lz4"}
 UNSAFE = ("--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED", "-Dio.netty.tryReflectionSetAccessible=true")
 """What ConfigStorage asks for on Java 17."""
+PROOF = fixtures.FIXTURES / "proof"
+"""Where the undamaged stores of tests/proof lie: `into` for those recipes."""
+TINY = {
+    "mappedFileSizeCommitLog": 16_384,
+    "mappedFileSizeConsumeQueue": 400,
+    "mapperFileSizeBatchConsumeQueue": 460,
+    "mappedFileSizeTimerLog": 1_060,
+    "maxHashSlotNum": 54,
+    "maxIndexNum": 216,
+    "enabledAppendPropCRC": "true",
+    "flushIntervalCommitLog": 100,
+    "flushCommitLogThoroughInterval": 100,
+    "flushConsumeQueueThoroughInterval": 500,
+}
+"""Several files of each structure, and a checkpoint that follows soon."""
 OFFSETS = (("readers", "T", 0, 7), ("readers", "T", 1, 10), ("others", "Orders", 0, 3))
 
 
@@ -153,24 +168,53 @@ RECIPES = {
 }
 
 
+def _mixed(version: str, *, killed: bool) -> Recipe:
+    """Of the proof: batch queues, timer messages, property CRCs; the killed one under a controller, with two epochs."""
+    settings = {**TINY, "enableControllerMode": "true"} if killed else TINY
+    return Recipe(
+        "Plain topics, a batch topic, timer messages, property CRCs"
+        + ("; under a controller, started twice, and killed." if killed else "; closed cleanly."),
+        settings,
+        topics=(
+            Topic("T", 45 if killed else 70),
+            Topic("Orders", 30),
+            Topic("B", 32, "+queue.type=BatchCQ", batch=4),
+            Topic("Soon", 6, delay_s=2),
+            Topic("Late", 12, delay_s=86_400),
+        ),
+        controller=killed,
+        killed=killed,
+        before=settings if killed else None,
+        version=version,
+    )
+
+
+FOR_THE_PROOF = {
+    f"{how}-{version}": _mixed(version, killed=how == "crashed")
+    for version in ("5.3.3", "5.5.0")
+    for how in ("mixed", "crashed")
+}
+
+
 def main(argv: list[str]) -> int:
     """Makes the stores named, or all."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.compat.generate5", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="one of: " + ", ".join(RECIPES))
-    parser.add_argument("--into", type=Path, default=INTO)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="one of: " + ", ".join([*RECIPES, *FOR_THE_PROOF]))
+    parser.add_argument("--into", type=Path, help="a directory (fixtures/rocketmq5, or fixtures/proof)")
     given = parser.parse_args(argv)
-    given.into.mkdir(exist_ok=True)
-    for name in given.names or RECIPES:
+    for name in given.names or [*RECIPES, *FOR_THE_PROOF]:
+        into = given.into or (PROOF if name in FOR_THE_PROOF else INTO)
+        into.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="rstore-fixture-") as work:
-            generate(name, Path(work), given.into)
+            generate(name, Path(work), into)
     return 0
 
 
 def generate(name: str, work: Path, into: Path) -> None:
     """Makes one store."""
-    recipe, store = RECIPES[name], work / name
+    recipe, store = (RECIPES | FOR_THE_PROOF)[name], work / name
     apache = toolchain.apache_broker5(recipe.version)
     settings = {**SMALL, **recipe.settings}
     own: dict[str, object] = {"brokerName": "broker-a", "tieredStoreFilePath": work / "older"}
@@ -190,9 +234,9 @@ def generate(name: str, work: Path, into: Path) -> None:
         if recipe.before is not None:
             first = "".join(f"{key}={value}\n" for key, value in {**SMALL, **recipe.before, **own}.items())
             with real_broker.broker(store, names, first, **options) as broker:
-                asyncio.run(_send(broker.broker, recipe))
+                asyncio.run(_send(broker.broker, recipe, made=False))
         broker = stack.enter_context(real_broker.broker(store, names, lines, **options))
-        asyncio.run(_send(broker.broker, recipe))
+        asyncio.run(_send(broker.broker, recipe, made=recipe.before is not None))
         if recipe.tiered:
             _until_tiered(work / "older", recipe)
         if recipe.killed:
@@ -223,12 +267,14 @@ def generate(name: str, work: Path, into: Path) -> None:
     print(f"{name}: {packed.stat().st_size} bytes packed", flush=True)
 
 
-async def _send(address: str, recipe: Recipe) -> None:
+async def _send(address: str, recipe: Recipe, *, made: bool) -> None:
+    """`made`: the topics are there; the type of a topic's queues can't be given again."""
     async with await RemotingClient.connect(address) as client:
         for topic in recipe.topics:
             given = {
                 "topic": topic.name, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6",
-                "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false", "attributes": topic.attributes,
+                "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+                "attributes": "" if made else topic.attributes,
             }  # fmt: skip
             answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, given, timeout_s=20)
             assert answer.code == ResponseCode.SUCCESS, answer.remark

@@ -22,12 +22,7 @@ from tests.support import mutate, starts
 from . import damage5, fixtures, toolchain
 from .apache import OPENS, Line
 
-SETTINGS = {
-    "mappedFileSizeCommitLog": 16_384,
-    "mappedFileSizeConsumeQueue": 1_000,
-    "maxHashSlotNum": 100,
-    "maxIndexNum": 300,
-}
+SETTINGS = starts.SETTINGS
 OFTEN = {
     "flushIntervalCommitLog": 100,
     "flushCommitLogThoroughInterval": 100,
@@ -41,25 +36,42 @@ RELEASES = ("5.3.3", "5.5.0")
 
 @dataclass(frozen=True)
 class Job:
-    """A store to start; further settings; topics whose queues have another type (`queue.type`)."""
+    """A store to start; further settings; topics whose queues have another type (`queue.type`); a file that says what
+    is asked for then (Holds5.java).
+    """
 
     store: Path
     settings: dict[str, object]
     types: dict[str, str]
+    wanted: Path | None = None
+
+    def line(self) -> str:
+        """For the program."""
+        asked = () if self.wanted is None else (str(self.wanted),)
+        return "\t".join((str(self.store), _pairs(self.settings), _pairs(self.types), *asked)) + "\n"
 
 
 def java(release: str, home: Path, words: list[str]) -> list[str]:
     """The command line of the program."""
     own = [f"-Duser.home={home}", f"-Djava.io.tmpdir={home}"]
     classes = ["-cp", toolchain.store5(release), "io.rstore.compat5.Starts5"]
-    return [str(toolchain.java()), "-Xmx1g", *toolchain.BRIEF, *own, *OPENS, *classes, *words]
+    return [
+        str(toolchain.java()),
+        "-Xmx1g",
+        "-XX:MaxDirectMemorySize=3g",
+        *toolchain.BRIEF,
+        *own,
+        *OPENS,
+        *classes,
+        *words,
+    ]
 
 
 def outcomes(release: str, jobs: Iterable[Job]) -> dict[str, Line]:
     """What a release's message store made of each, by the path of the store; the stores are changed."""
     with tempfile.TemporaryDirectory(prefix="rstore-starts-") as directory:
         file = Path(directory) / "jobs"
-        file.write_text("".join(f"{job.store}\t{_pairs(job.settings)}\t{_pairs(job.types)}\n" for job in jobs))
+        file.write_text("".join(job.line() for job in jobs))
         words = java(release, Path(directory), ["start", str(file), str(AT_ONCE), str(HANG_S)])
         ran = subprocess.run(words, capture_output=True, timeout=1500, check=True)
     lines = (line for line in ran.stdout.decode().splitlines() if line.startswith("{"))

@@ -14,12 +14,17 @@ from typing import Any
 
 from tests.compat import fixtures
 from tests.compat.apache import Opened
+from tests.support import newer, starts
 from tests.support.archives import extract
 
 from . import own
 from .own import Record
 
 PLACE = fixtures.FIXTURES / "proof"
+ROCKETMQ5 = "rocketmq5"
+"""Stands for all bases of RocketMQ 5."""
+OLD = "4.9.8"
+RELEASES = ("5.3.3", "5.5.0")
 
 
 @dataclass(frozen=True)
@@ -41,13 +46,16 @@ class Facts:
 
 @dataclass(frozen=True)
 class Base:
-    """A base, unpacked. `settings`: by Apache's names, ROOT in a path is the store. `moments`: older copies of it."""
+    """A base, unpacked. `settings`: by Apache's names, ROOT in a path is the store. `moments`: older copies of it.
+    `release`: of the broker that wrote it.
+    """
 
     name: str
     store: Path
     settings: dict[str, Any]
     facts: Facts = field(repr=False)
     moments: tuple[Path, ...] = ()
+    release: str = OLD
 
     @property
     def segment(self) -> int:
@@ -146,9 +154,14 @@ def _listed(directories: list[Path]) -> list[Path]:
 
 
 def names() -> list[str]:
-    """Every base that has not expired."""
+    """Every base of 4.9.8 that has not expired."""
     ours = sorted(file.name.removesuffix(".manifest.json") for file in PLACE.glob("*.manifest.json"))
-    return [*ours, *fixtures.names()]
+    return [*(one for one in ours if one not in newer_names()), *fixtures.names()]
+
+
+def newer_names() -> list[str]:
+    """Every base of RocketMQ 5: HOW-RELEASE. `mixed` and `crashed` are real brokers', the others message stores'."""
+    return [f"{how}-{release}" for release in RELEASES for how in ("mixed", "crashed", "clean", "killed")]
 
 
 def pack(top: Path, name: str, manifest: dict[str, Any]) -> Path:
@@ -173,6 +186,8 @@ def _of_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 def settings_of(name: str) -> dict[str, Any]:
     """The settings that a base was written with."""
     name = name.partition("@")[0]
+    if starts.archive(name).is_file():
+        return dict(starts.SETTINGS)
     ours = PLACE / f"{name}.manifest.json"
     found = json.loads(ours.read_text(encoding="utf-8")) if ours.exists() else fixtures.manifest(name)
     settings: dict[str, Any] = found["settings"]
@@ -190,6 +205,10 @@ def unpack(name: str, into: Path) -> Base:
     if (into / name).is_dir():
         ours = into / name / "store"
         return open_base(name, into / name, ours if ours.is_dir() else into / name / name)
+    if name in newer_names():
+        store = newer.unpack_from(starts.DIRECTORY if starts.archive(name).is_file() else PLACE, name, into / name)
+        (store / "lock").unlink(missing_ok=True)
+        return open_base(name, into / name, store)
     if (PLACE / f"{name}.tar.xz").exists():
         extract(PLACE / f"{name}.tar.xz", into / name)
         return open_base(name, into / name, into / name / "store")
@@ -200,4 +219,5 @@ def open_base(name: str, top: Path, store: Path) -> Base:
     """A base that is unpacked already."""
     settings = settings_of(name)
     moments = tuple(sorted((top / "moments").iterdir())) if (top / "moments").is_dir() else ()
-    return Base(name, store, settings, facts(store, settings), moments)
+    release = name.rpartition("-")[2] if name in newer_names() else OLD
+    return Base(name, store, settings, facts(store, settings), moments, release)

@@ -1,22 +1,23 @@
-"""Apache 4.9.8 beside us: what it loses of the same damaged stores, and what it reads of those that we repaired.
+"""Apache beside us: what it loses of the same damaged stores, and what it reads of those that we repaired.
 
-Many stores in one JVM at a time (tests.compat.batch); it is asked for every queue, place and key (Holds.java).
+It is the release that wrote the base: 4.9.8 (tests.compat.batch), or the message store and timer of RocketMQ 5
+(tests.compat.holds5). Many stores in one JVM at a time; it is asked for every queue, place and key (Holds.java).
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.compat import batch
+from tests.compat import batch, holds5
 from tests.compat.apache import Exit, Opened, Sizes
 
-from . import command, judge, own, store, truth
+from . import bases, command, judge, newer, own, store, truth
 from .bases import Base, Facts
 from .command import Ran
 from .judge import STEPS, Case
@@ -34,13 +35,16 @@ MOST = 64
 
 @dataclass(frozen=True)
 class Theirs:
-    """What Apache made of a damaged store. `exit`: see tests.compat.apache.Exit, None for a hang."""
+    """What Apache made of a damaged store. `exit`: see tests.compat.apache.Exit, None for a hang. `timer`: messages
+    that wait and that its timer does not deliver.
+    """
 
     exit: int | None
     place: int = 0
     queue: int = 0
     key: int = 0
     lost: int = 0
+    timer: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """By name."""
@@ -76,9 +80,9 @@ class Beside:
     as much.
     """
 
-    def __init__(self, bases: Sequence[Base], root: Path) -> None:
-        self._bases, self._root = bases, root
-        self._keys = {base.name: keys_of(base.facts) for base in bases}
+    def __init__(self, undamaged: Sequence[Base], root: Path) -> None:
+        self._bases, self._root = undamaged, root
+        self._keys = {base.name: keys_of(base.facts) for base in undamaged}
         root.mkdir(parents=True)
 
     def damaged(self, wanted: Wanted, numbers: Sequence[int]) -> Iterator[tuple[int, Theirs]]:
@@ -122,15 +126,31 @@ class Beside:
         if not cases:
             return []
         copies = [judge.copy(case.store, case.store.with_suffix(".copy")) if again else None for case in cases]
-        found = batch.run([self._run(case) for case in cases], hang=HANG)
+        found = self._asked(cases)
         for number, (case, copy, opened) in enumerate(zip(cases, copies, found, strict=True)):
             if copy is not None and (opened.exit is None or "OutOfMemory" in (opened.error or "")):
                 shutil.rmtree(case.store)
                 copy.rename(case.store)
-                (found[number],) = batch.run([self._run(case)], hang=HANG)
+                (found[number],) = self._asked([case])
             elif copy is not None:
                 shutil.rmtree(copy)
         return found
+
+    def _asked(self, cases: Sequence[Case]) -> list[Opened]:
+        """Each by its own release."""
+        found: dict[int, Opened] = {}
+        for release in sorted({case.base.release for case in cases}):
+            numbers = [i for i, case in enumerate(cases) if case.base.release == release]
+            some = [cases[i] for i in numbers]
+            if release == bases.OLD:
+                opened = batch.run([self._run(case) for case in some], hang=HANG)
+            else:
+                opened = holds5.run(release, [self._asked5(case) for case in some])
+            found.update(zip(numbers, opened, strict=True))
+        return [found[i] for i in range(len(cases))]
+
+    def _asked5(self, case: Case) -> holds5.Asked:
+        return holds5.Asked(case.store, case.base.settings, sorted(case.whole), sorted(self._keys[case.base.name]))
 
     def _run(self, case: Case) -> batch.Run:
         given = case.base.settings
@@ -150,7 +170,22 @@ class Beside:
         queue = {o for unit, o in case.facts.queues.items() if o in case.whole and queued.get(unit) != o}
         found = self._found(case.base, opened)
         key = {o for one, offsets in self._keys[case.base.name].items() for o in offsets & case.whole - found[one]}
-        return Theirs(opened.exit, len(place), len(queue), len(key), len(place | queue | key))
+        return Theirs(
+            opened.exit, len(place), len(queue), len(key), len(place | queue | key), self._untimed(case, opened)
+        )
+
+    def _untimed(self, case: Case, opened: Opened) -> int:
+        """How many sound timer messages that wait are not delivered."""
+        if not newer.has_timers(case.base) or not newer.is_fresh(case.base):
+            return 0
+        held = truth.held(case.base, case.store)
+        must, _ = newer.waiting(case.base, case.facts, held)
+        return (must - self._delivered(case.facts, held, opened)).total()
+
+    def _delivered(self, facts: Facts, held: truth.Held, opened: Opened) -> Counter[str]:
+        lines = opened.of_type(holds5.TIMER)
+        places, queue_offset = (lines[0]["places"], lines[0]["queueOffset"]) if lines else ([], 0)
+        return newer.by_timer(facts, held, places, queue_offset)
 
     def _found(self, base: Base, opened: Opened) -> dict[tuple[str, str], set[int]]:
         asked = sorted(self._keys[base.name])
@@ -185,6 +220,9 @@ class Beside:
             either = (ours ^ offsets) & case.whole  # what is no message can be found by entries of lost ones
             if len(ours) < MOST and either:
                 return f"key {topic} {key}: {sorted(either)[:4]} are found by one only"
+        if newer.has_timers(case.base) and newer.is_fresh(case.base):
+            got = self._delivered(case.facts, held, opened)
+            return "; ".join(newer.other_than(case.base, case.facts, held, got)) or None
         return None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from . import command, truth
+from . import command, newer, truth
 from .bases import Base, Facts
 from .command import Ran
 from .tree import changes, tree
@@ -200,6 +200,9 @@ def _dry_is_done(dry: Ran, done: Ran, verdict: Verdict) -> None:
     if done.exit == 5 and Path(done.error.get("path") or "").name == "lock":
         return  # a dry run takes no lock
     planned, made = ({k: v for k, v in ran.said.items() if k not in ("salvage", "next")} for ran in (dry, done))
+    for said in (planned, made):
+        if said.get("timer"):  # without a timercheck it is now
+            said["timer"] = {name: value for name, value in said["timer"].items() if name != "lastReadTime"}
     if planned != made:
         keys = sorted(key for key in planned.keys() | made.keys() if planned.get(key) != made.get(key))
         verdict.findings.append(("dry-run", f"planned and done differ in {', '.join(keys)}"))
@@ -209,12 +212,13 @@ def _read(case: Case, store: Path, verdict: Verdict) -> Loss:
     """What of the sound messages the repaired store doesn't give."""
     found = truth.held(case.base, store)
     lost = truth.loss(case.base, case.facts, case.whole, found, to_the_end=verdict.mode == "bridge")
+    lost.parts = newer.wrong(case.base, case.facts, case.store, store, found)
     other = truth.saved(store, case.facts, lost.place & case.contested) if lost.place & case.contested else set()
     lost.place -= other
     if lost.messages and any("--cut" in one for one in verdict.words):
         kept = truth.saved(store, case.facts, lost.place) | other
-        lost = Loss(
-            lost.place - kept, lost.queue - kept, lost.moved - kept, lost.key - kept, lost.invented, lost.broken
+        lost = replace(
+            lost, place=lost.place - kept, queue=lost.queue - kept, moved=lost.moved - kept, key=lost.key - kept
         )
     return lost
 
@@ -227,6 +231,8 @@ def _tell(case: Case, lost: Loss, last: Ran, verdict: Verdict) -> None:
             verdict.findings.append((f"lost-{kind}", truth.names(case.facts, offsets)))
     if lost.invented:
         verdict.findings.append(("invented", f"{len(lost.invented)}: {'; '.join(lost.invented[:3])}"))
+    if lost.parts:
+        verdict.findings.append(("parts", "; ".join(lost.parts)))
     if lost.broken:
         verdict.findings.append(("broken", "; ".join(lost.broken[:3])))
     if lost.any():

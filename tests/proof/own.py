@@ -26,11 +26,17 @@ ROLLBACK, PREPARED, NONE, COMMIT = 12, 4, 0, 8
 V6_BORN, V6_STORE = 0x10, 0x20
 DAMAGED = b"RSTORE_DAMAGED"
 """The topic of what a bridge writes; a short one has only its first letters."""
+CRC_NAME, CRC_SIZE = b"__CRC32#", 20
+"""A property CRC: name, \\x01, ten digits, \\x02, the last bytes of the properties."""
+INNER_BATCH = 0x80
+"""The bit of sysFlag: several messages in one record, which has one batch queue unit."""
+BATCH_UNIT = 46
 
 _HEAD = struct.Struct(">IIIiiqqiq")
 _UNIT = struct.Struct(">qiq")
 _INDEX_HEAD = struct.Struct(">qqqqii")
 _ENTRY = struct.Struct(">iqii")
+_BATCH_UNIT = struct.Struct(">qiqqqhii")
 
 
 class Record(NamedTuple):
@@ -57,7 +63,13 @@ class Record(NamedTuple):
     @property
     def inert(self) -> bool:
         """Whether a bridge wrote it."""
-        return self.kind == ROLLBACK and (self.topic or b"-") in DAMAGED and not self.properties.strip(b"\x02")
+        return self.kind == ROLLBACK and (self.topic or b"-") in DAMAGED and not self.told.strip(b"\x02")
+
+    @property
+    def told(self) -> bytes:
+        """The properties without the property CRC at their end (RocketMQ 5)."""
+        sealed = len(self.properties) >= CRC_SIZE and self.properties[-CRC_SIZE:].startswith(CRC_NAME)
+        return self.properties[:-CRC_SIZE] if sealed else self.properties
 
 
 class Unit(NamedTuple):
@@ -161,31 +173,51 @@ def read_log(directories: Sequence[Path]) -> dict[int, bytes]:
 
 
 def read_queues(root: Path) -> dict[tuple[str, int], dict[int, Unit]]:
-    """The units of every queue by queue offset, from its first to the last before a hole; pre-blank ones left out."""
+    """The units of every queue by queue offset, from its first to the last before a hole; pre-blank ones left out.
+
+    That of a batch queue stands at the queue offset of each message in it.
+    """
     found: dict[tuple[str, int], dict[int, Unit]] = {}
-    top = root / "consumequeue"
-    for topic in listed(top):
-        for queue_id in listed(top / topic):
-            if queue_id.isascii() and queue_id.isdigit():
-                found[topic, int(queue_id)] = _units(top / topic / queue_id)
+    for top, units in ((root / "consumequeue", _units), (root / "batchconsumequeue", _batch_units)):
+        for topic in listed(top):
+            for queue_id in listed(top / topic):
+                if queue_id.isascii() and queue_id.isdigit():
+                    found[topic, int(queue_id)] = units(top / topic / queue_id)
     return found
 
 
-def _units(directory: Path) -> dict[int, Unit]:
+def _files(directory: Path) -> Iterator[tuple[int, bytes]]:
+    """The files of a queue by the offset that their names say, as far as none is missing."""
     files = {offset: name for name in listed(directory) if (offset := named(name)) is not None}
-    units: dict[int, Unit] = {}
     follows: int | None = None
     for start, name in sorted(files.items()):
         if not regular(directory / name) or (follows is not None and start != follows):
-            break
+            return
         data = content(directory / name)
+        yield start, data
+        follows = start + len(data)
+
+
+def _batch_units(directory: Path) -> dict[int, Unit]:
+    units: dict[int, Unit] = {}
+    for _, data in _files(directory):
+        for at in range(0, len(data) - BATCH_UNIT + 1, BATCH_UNIT):
+            offset, size, tags, _, base, count, _, _ = _BATCH_UNIT.unpack_from(data, at)
+            if offset < 0 or size <= 0 or count <= 0:
+                return units
+            units.update((base + i, Unit(offset, size, tags)) for i in range(count))
+    return units
+
+
+def _units(directory: Path) -> dict[int, Unit]:
+    units: dict[int, Unit] = {}
+    for start, data in _files(directory):
         for number in range(len(data) // UNIT):
             unit = Unit(*_UNIT.unpack_from(data, number * UNIT))
             if unit.offset < 0 or unit.size <= 0:
                 return units
             if unit != (0, PRE_BLANK, 0):
                 units[start // UNIT + number] = unit
-        follows = start + len(data)
     return units
 
 
@@ -254,8 +286,11 @@ def queues_of(record: Record, *, dispatched: bool) -> list[tuple[str, int, int]]
     """(topic, queue id, queue offset) of each unit that the record gets; `dispatched`: to light queues and others."""
     if record.kind in (PREPARED, ROLLBACK):
         return []
-    found = [(record.topic.decode("utf-8", "replace"), record.queue_id, record.queue_offset)]
     given = properties_of(record)
+    number = given.get("INNER_NUM", "") if record.sys_flag & INNER_BATCH else ""
+    count = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 1
+    topic = record.topic.decode("utf-8", "replace")
+    found = [(topic, record.queue_id, record.queue_offset + i) for i in range(count)]
     names, offsets = given.get("INNER_MULTI_DISPATCH", ""), given.get("INNER_MULTI_QUEUE_OFFSET", "")
     if dispatched and names and offsets:
         for name, offset in zip(names.split(","), offsets.split(","), strict=True):

@@ -11,7 +11,18 @@ from . import shapes
 from .kills import Killed
 from .store import Judged
 
-HEAD = ("shape", "stores", "sound messages", "lost by place", "by queue", "by key", "invented", "second run", "dry run")
+HEAD = (
+    "shape",
+    "stores",
+    "sound messages",
+    "lost by place",
+    "by queue",
+    "by key",
+    "invented",
+    "timers, epochs",
+    "second run",
+    "dry run",
+)
 HEAD += ("undo", "dead ends", "faults", "Apache: stores", "not opened", "lost", "opens repaired", "what it is")
 
 
@@ -33,7 +44,7 @@ def table(found: Sequence[Judged]) -> list[str]:
     for one in found:
         for name in {name for name, _ in one.damage}:
             by_shape[name].append(one)
-    rows = [_row(name, by_shape[name], shapes.what(name)) for name in shapes.SHAPES if name in by_shape]
+    rows = [_row(name, by_shape[name], shapes.what(name)) for name in shapes.EVERY if name in by_shape]
     rows.append(_row("all", list(found), ""))
     return [f"| {' | '.join(cells)} |" for cells in (HEAD, ("---",) * len(HEAD), *rows)]
 
@@ -46,7 +57,7 @@ def _row(name: str, those: list[Judged], what: str) -> tuple[str, ...]:
         return sum(any(kind in kinds for _, kind, _ in one.findings) for one in those)
 
     numbers = (len(those), sum(one.sound for one in those), worst("place"), worst("queue"), worst("key"))
-    numbers += (having("invented", "broken"), having("second"), having("dry-run"), having("undo"))
+    numbers += (having("invented", "broken"), having("parts"), having("second"), having("dry-run"), having("undo"))
     numbers += (having("dead-end", "refused"), having("fault", "hang"))
     asked = [one.apache for one in those if one.apache is not None]
     numbers += (len(asked), sum(one["exit"] != 0 for one in asked), sum(one["lost"] for one in asked))
@@ -60,7 +71,9 @@ def apache_line(found: Sequence[Judged]) -> str:
     opened = [one for one in found if one.opened]
     return (
         f"Apache: {len(asked)} damaged stores, {sum(one['exit'] != 0 for one in asked)} not opened, "
-        f"{sum(one['lost'] for one in asked)} messages lost; {len(opened)} repaired stores opened, "
+        f"{sum(one['lost'] for one in asked)} messages lost, "
+        f"{sum(one.get('timer', 0) for one in asked)} timer messages not delivered; "
+        f"{len(opened)} repaired stores opened, "
         f"{sum(one.differs is not None for one in opened)} read otherwise, "
         f"{sum(one.refused is not None for one in found)} not repaired"
     )

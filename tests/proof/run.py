@@ -101,6 +101,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.proof", description="Seeded damaged stores, repaired and judged."
     )
+    every = [*bases.names(), *bases.expired_names(), *bases.newer_names()]
     parser.add_argument("--stores", type=int, default=300, help="how many (300)")
     parser.add_argument("--expired", type=int, default=0, help="and how many of which the front has expired (0)")
     parser.add_argument("--seed", type=int, default=0)
@@ -114,12 +115,13 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--opened", type=int, default=0, metavar="N", help="Apache opens the first N repaired (Java)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
-        "--shapes", nargs="+", choices=list(shapes.SHAPES), default=list(shapes.SHAPES), metavar="SHAPE"
+        "--shapes", nargs="+", choices=list(shapes.EVERY), metavar="SHAPE", help="(those that the bases can have)"
     )
     parser.add_argument("--damages", type=int, default=4, choices=(1, 2, 3, 4), help="maximum damages of a store (4)")
     parser.add_argument(
-        "--bases", nargs="+", choices=[*bases.names(), *bases.expired_names()], default=bases.names(), metavar="BASE"
-    )
+        "--bases", nargs="+", choices=[*every, bases.ROCKETMQ5], default=bases.names(), metavar="BASE",
+        help=f"(those of 4.9.8); {bases.ROCKETMQ5}: all of RocketMQ 5",
+    )  # fmt: skip
     parser.add_argument("--modes", nargs="+", choices=list(judge.MODES), default=list(judge.MODES))
     parser.add_argument(
         "--no-judge", action="store_true", help="repair and judge nothing: only what Apache is asked for"
@@ -132,7 +134,18 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="make one table of what runs of the same seed left in these, and nothing else",
     )
     parser.add_argument("--output", default="build", help="where proof.md and proof.json go")
-    return parser.parse_args(argv)
+    given = parser.parse_args(argv)
+    if bases.ROCKETMQ5 in given.bases:
+        given.bases = bases.newer_names()
+    given.shapes = given.shapes or _shapes_of(given.bases)
+    return given
+
+
+def _shapes_of(names: Sequence[str]) -> list[str]:
+    """Those that some of the bases can have."""
+    if not set(names) & set(bases.newer_names()):
+        return list(shapes.SHAPES)
+    return [name for name in shapes.EVERY if name not in shapes.ONLY_OLD]
 
 
 def _ask_apache(given: argparse.Namespace, wanted: Wanted, found: list[Judged], root: Path) -> None:
@@ -156,7 +169,7 @@ def _again(given: argparse.Namespace, one: Judged) -> str:
     words = ["python -m tests.proof", f"--seed {given.seed}", f"--only {one.number}"]
     if given.damages != len(store.WEIGHTS):
         words.append(f"--damages {given.damages}")
-    for name, every in (("shapes", list(shapes.SHAPES)), ("bases", bases.names())):
+    for name, every in (("shapes", _shapes_of(given.bases)), ("bases", bases.names())):
         if getattr(given, name) != every:
             words.append(f"--{name} {' '.join(getattr(given, name))}")
     return " ".join([*words, "--keep DIR"])

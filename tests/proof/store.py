@@ -79,16 +79,19 @@ def damaged(wanted: Wanted, number: int, bases: Sequence[Base], to: Path) -> tup
     """Makes the store of a number at `to`: a copy of a base with 1 to 4 damages; shapes come first by turns."""
     rng = random.Random(f"{wanted.seed}/{number}")
     tried = -1
+    lies: Base | None = None
     while True:
         tried += 1
         first = wanted.shapes[(number + tried // BASES_TRIED) % len(wanted.shapes)]  # no base may be one for it
         base = rng.choice(list(bases))
-        shutil.rmtree(to, ignore_errors=True)
-        judge.copy(base.store, to)
+        if base is not lies:
+            shutil.rmtree(to, ignore_errors=True)
+            judge.copy(base.store, to)
+            lies = base
         scene = Scene(rng, to, base, base.facts, tuple(one for one in bases if one is not base))
         done: list[tuple[str, str]] = []
         try:
-            done.append((first, shapes.SHAPES[first](scene)))
+            done.append((first, shapes.EVERY[first](scene)))
         except NotHere:
             continue
         many = rng.choices(range(1, wanted.damages + 1), WEIGHTS[: wanted.damages])[0]
@@ -99,7 +102,7 @@ def damaged(wanted: Wanted, number: int, bases: Sequence[Base], to: Path) -> tup
             if name == "torn-snapshot":  # it makes the store anew
                 continue
             try:
-                done.append((name, shapes.SHAPES[name](scene)))
+                done.append((name, shapes.EVERY[name](scene)))
             except NotHere:
                 continue
         wander = number // len(wanted.shapes) % 3 == 0

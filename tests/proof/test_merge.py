@@ -34,7 +34,7 @@ def test_each_column_comes_from_the_run_that_has_it(tmp_path: Path) -> None:
     (row,) = [line for line in (tmp_path / "all" / "proof.md").read_text().splitlines() if "segment-empty" in line]
     cells = [cell.strip() for cell in row.split("|")]
     assert cells[2:5] == ["2", "960", "2"]
-    assert cells[13:17] == ["1", "0", "7", "0 of 1"]
+    assert cells[14:18] == ["1", "0", "7", "0 of 1"]
 
 
 @pytest.mark.parametrize(

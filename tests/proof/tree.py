@@ -8,6 +8,7 @@ import stat
 from collections.abc import Collection
 from pathlib import Path
 
+PAGE = 4096
 KINDS = {stat.S_IFDIR: "directory", stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFLNK: "link"}
 
 
@@ -23,8 +24,7 @@ def tree(root: Path, leave_out: Collection[str] = ()) -> dict[str, str]:
                 continue
             mode = entry.stat(follow_symlinks=False).st_mode
             if stat.S_ISREG(mode):
-                data = Path(entry.path).read_bytes()
-                found[name] = f"{len(data)} {hashlib.blake2b(data, digest_size=16).hexdigest()}"
+                found[name] = _content(entry.path)
             elif stat.S_ISLNK(mode):
                 found[name] = f"link to {os.readlink(entry.path)}"
             else:
@@ -32,6 +32,24 @@ def tree(root: Path, leave_out: Collection[str] = ()) -> dict[str, str]:
                 if stat.S_ISDIR(mode):
                     stack.append(name)
     return found
+
+
+def _content(path: str) -> str:
+    """Length and hash of what is not zero, by pages: a timer wheel of RocketMQ 5 is 38 MB of holes."""
+    hashed = hashlib.blake2b(digest_size=16)
+    with open(path, "rb", buffering=0) as file:
+        size, at = os.fstat(file.fileno()).st_size, 0
+        while at < size:
+            try:
+                at = os.lseek(file.fileno(), at, os.SEEK_DATA) // PAGE * PAGE
+            except OSError:  # nothing but a hole
+                break
+            file.seek(at)
+            page = file.read(PAGE)
+            if page.strip(b"\0"):
+                hashed.update(b"%d " % at + page)
+            at += PAGE
+    return f"{size} {hashed.hexdigest()}"
 
 
 def changes(before: dict[str, str], after: dict[str, str], most: int = 4) -> str:

@@ -30,9 +30,13 @@ def unpack_files(name: str, into: Path) -> Path:
 
 
 def _unpack(name: str, digest: str, into: Path) -> Path:
-    packed = DIRECTORY / f"{name}.tar.xz"
-    assert hashlib.sha256(packed.read_bytes()).hexdigest() == digest
-    with tarfile.open(packed) as tar:
+    assert hashlib.sha256((DIRECTORY / f"{name}.tar.xz").read_bytes()).hexdigest() == digest
+    return unpack_from(DIRECTORY, name, into)
+
+
+def unpack_from(directory: Path, name: str, into: Path) -> Path:
+    """A store of another directory of fixtures, at `into/NAME`."""
+    with tarfile.open(directory / f"{name}.tar.xz") as tar:
         for member in tar:
             path = into / member.name
             if member.isdir():

@@ -10,6 +10,13 @@ from typing import Any
 from tests.support.archives import extract
 
 DIRECTORY = Path(__file__).parents[2] / "fixtures" / "starts"
+SETTINGS = {
+    "mappedFileSizeCommitLog": 16_384,
+    "mappedFileSizeConsumeQueue": 1_000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 300,
+}
+"""With which they were written."""
 
 
 def archive(name: str) -> Path:

@@ -132,7 +132,7 @@ class Model:
             data, position = files[start], 0
             stopped = False
             while position < len(data):
-                if position + 24 > len(data):
+                if position + 16 > len(data):
                     stopped = True
                     break
                 size, _, magic = struct.unpack_from(">iqI", data, position)

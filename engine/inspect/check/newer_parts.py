@@ -13,8 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError
-from engine.format import checkpoint, names, properties
-from engine.format.hashing import java_hash
+from engine.format import checkpoint, names
 from engine.format.quantities import counted
 from engine.format.timer_log import TimerUnit
 from engine.inspect.store.epochs import epoch_files
@@ -22,7 +21,7 @@ from engine.inspect.store.newer import ROCKSDB_QUEUES
 from engine.inspect.store.queue_rows import QueueRows
 from engine.inspect.store.timer_chains import Counted
 from engine.inspect.store.timer_log import timer_files
-from engine.inspect.store.timer_records import TimerRecords, as_long
+from engine.inspect.store.timer_records import TimerRecords, unit_fault
 from engine.inspect.store.timer_slots import has_timer, place_of, wrong_slots
 from engine.inspect.store.timer_wheel import precision_of, read_timer_check
 from engine.log.derive import TopicQueue
@@ -129,22 +128,10 @@ class NewerPartsJudge:
             self._unit(offset, TimerUnit(*values), records)
 
     def _unit(self, offset: int, unit: TimerUnit, records: TimerRecords) -> None:
-        where = f"{names.TIMER_LOG} at {offset}"
-        physical = unit.physical_offset
-        if physical + unit.message_size > self._end:
-            self._findings.add("timer-orphaned", names.TIMER_LOG, where, f"{physical}: after the log end")
-            return
-        stored = records.read(physical, unit.message_size)
-        if isinstance(stored, str):
-            self._findings.add("timer-orphaned", names.TIMER_LOG, where, f"{physical}: {stored}")
-            return
-        topic = stored.properties[properties.REAL_TOPIC]
-        due = as_long(stored.properties[properties.TIMER_OUT_MS]) or 0
-        if java_hash(topic) != unit.topic_hash:
-            self._findings.add("timer-foreign", names.TIMER_LOG, where, f"{physical}: of another topic than {topic}")
-        elif not unit.rolls and due > unit.due_time:
-            detail = f"{physical}: due at {unit.due_time}, its message at {due}"
-            self._findings.add("timer-foreign", names.TIMER_LOG, where, detail)
+        fault = unit_fault(unit, records, self._end)
+        if fault is not None:
+            code = "timer-orphaned" if fault.orphaned else "timer-foreign"
+            self._findings.add(code, names.TIMER_LOG, f"{names.TIMER_LOG} at {offset}", fault.detail)
 
     # --- a controller -----------------------------------------------------------------------------------------------
 

@@ -96,9 +96,17 @@ class Counted:
     """
 
     def __init__(
-        self, disk: Disk, files: StoreFiles, timer: TimerFiles, first_due: int, precision: int, *, most: int = 1000
+        self,
+        disk: Disk,
+        files: StoreFiles,
+        timer: TimerFiles,
+        first_due: int,
+        precision: int,
+        *,
+        most: int = 1000,
+        live: bool | None = None,
     ) -> None:
-        """`first_due`: units of earlier due times do not wait. Raises StorageError."""
+        """`first_due`: units of earlier due times do not wait; `live`: see `timer_batches`. Raises StorageError."""
         import numpy as np
 
         self._disk, self._files, self._timer = disk, files, timer
@@ -111,7 +119,7 @@ class Counted:
         self._counts = np.zeros(timer_wheel.SLOTS, np.int64)
         self._due = np.full(timer_wheel.SLOTS, -1, np.int64)
         self._last = np.full(timer_wheel.SLOTS, NO_UNIT, np.int64)
-        for item in timer_batches(disk, files, timer):
+        for item in timer_batches(disk, files, timer, live=live):
             if isinstance(item, TimerBatch):
                 self._add(item)
             elif item.unit is None and item.reason is not None and len(self.rows) < most:

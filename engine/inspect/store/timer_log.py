@@ -141,10 +141,19 @@ def dump_timer_log(
 
 
 def timer_batches(
-    disk: Disk, files: StoreFiles, timer: TimerFiles, *, start: int | None = None, end: int | None = None
+    disk: Disk,
+    files: StoreFiles,
+    timer: TimerFiles,
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    live: bool | None = None,
 ) -> Iterator[TimerBatch | TimerRow]:
-    """As `dump_timer_log`, units as the batches in which they are read. Raises StorageError."""
-    live = holder_of(disk, files.root) is not None
+    """As `dump_timer_log`, units as the batches in which they are read. Raises StorageError.
+
+    `live`: whether a broker may be writing what lies at the end; None: whether somebody holds the store's lock.
+    """
+    live = holder_of(disk, files.root) is not None if live is None else live
     low, high = start or 0, LONG_MAX if end is None else end
     held = _Held([row for row in timer.wrong if low <= row.offset < high])
     with ClosedLog(disk, timer.files) as log:

@@ -150,13 +150,18 @@ def _undelivered(messages: Sequence[TimerMessage], deliveries: Sequence[_Deliver
 
 
 def _recent(records: TimerRecords, rows: Sequence[Row], since: int) -> Sequence[Row]:
-    """The rows from the first on whose record was stored at `since` (ms) or later."""
+    """The rows from the first on whose record was stored at `since` (ms) or later. One without a record tells nothing:
+    the next one that has one stands for it.
+    """
 
-    def stored(row: Row) -> int:
-        one = records.read(row[1], row[2])
-        return -1 if isinstance(one, str) else one.store_timestamp
+    def stored(number: int) -> int:
+        for _, physical_offset, size in rows[number:]:
+            one = records.read(physical_offset, size)
+            if not isinstance(one, str):
+                return one.store_timestamp
+        return LONG_MAX
 
-    return rows[bisect_left(rows, since, key=stored) :] if since > 0 else rows
+    return rows[bisect_left(range(len(rows)), since, key=stored) :] if since > 0 else rows
 
 
 def _messages(records: TimerRecords, rows: Sequence[Row]) -> Iterator[TimerMessage]:

@@ -9,10 +9,12 @@ Source: HookUtils#transformTimerMessage, TimerMessageStore#convertMessage.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import FormatError
 from engine.format import message, names, properties
+from engine.format.hashing import java_hash
 from engine.format.message import ENCODE_OVERHEAD
 from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 from engine.format.record import MAGICS, MIN_RECORD_SIZE, SIZE_AND_MAGIC
@@ -21,6 +23,7 @@ from engine.log.incoming import LARGEST
 if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.format.message import StoredMessage
+    from engine.format.timer_log import TimerUnit
     from engine.log.source import LogSource
 
 _AT_ONCE = 1 << 16
@@ -60,6 +63,33 @@ class TimerRecords:
         if stored.physical_offset != physical_offset:
             return f"its record belongs at physical offset {stored.physical_offset}"
         return not_timed(stored) or stored
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFault:
+    """Why a broker must not deliver what a unit that waits names. `orphaned`: no sound timer message is there;
+    else there is one, which the unit does not match.
+    """
+
+    orphaned: bool
+    detail: str
+
+
+def unit_fault(unit: TimerUnit, records: TimerRecords, end: int) -> UnitFault | None:
+    """What is wrong with a unit that waits, by its message. `end`: of the log (physical). Raises StorageError."""
+    physical = unit.physical_offset
+    if physical + unit.message_size > end:
+        return UnitFault(True, f"{physical}: after the log end")
+    stored = records.read(physical, unit.message_size)
+    if isinstance(stored, str):
+        return UnitFault(True, f"{physical}: {stored}")
+    topic = stored.properties[properties.REAL_TOPIC]
+    due = as_long(stored.properties[properties.TIMER_OUT_MS]) or 0
+    if java_hash(topic) != unit.topic_hash:
+        return UnitFault(False, f"{physical}: of another topic than {topic}")
+    if not unit.rolls and due > unit.due_time:
+        return UnitFault(False, f"{physical}: due at {unit.due_time}, its message at {due}")
+    return None
 
 
 def not_timed(stored: StoredMessage) -> str | None:

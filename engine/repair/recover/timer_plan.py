@@ -36,6 +36,7 @@ from engine.inspect.store.queue_rows import QueueRows, is_real
 from engine.inspect.store.timer_chains import Counted
 from engine.inspect.store.timer_log import TimerFiles, timer_files
 from engine.inspect.store.timer_pending import TimerMessage, pending
+from engine.inspect.store.timer_records import TimerRecords, unit_fault
 from engine.inspect.store.timer_slots import has_timer, place_of, wrong_slots
 from engine.inspect.store.timer_wheel import precision_of, read_timer_check
 from engine.log.derive import TopicQueue
@@ -53,6 +54,8 @@ FILE_SIZE = 100 * 1024 * 1024
 QUEUE = TopicQueue(names.TIMER_TOPIC, 0)
 _WINDOW = 2 * 24 * 3600
 _LARGEST_WINDOW = 7 * 24 * 3600 - 60
+_NO_RECORD = 4
+"""A length (bytes) at which nothing is decoded."""
 _OVERDUE_MS = 6 * 24 * 3600 * 1000
 
 
@@ -103,9 +106,11 @@ def plan_timer(disk: Disk, plan: RecoverPlan, log: LogSource) -> TimerPlan | Non
     rows, maximum = _rows_of(disk, plan)
     precision = precision_of(files)
     now = disk.now_ms() // precision * precision
-    seen = _Seen(disk, files, timer, check, precision, plan.log.end.end)
+    records = TimerRecords(log, files.config)
+    seen = _Seen(disk, files, timer, check, precision, plan.log.end.end, records)
     why = why or (None if check is not None or not rows else "config/timercheck is missing") or seen.wrong(rows)
-    if why is None and not (plan.mode is Mode.ABNORMAL or plan.to is not None or plan.log.bytes_cut):
+    changed = plan.to is not None or plan.log.bytes_cut or plan.log.bridges
+    if why is None and not (changed or plan.mode is Mode.ABNORMAL):
         return None
     waits = pending(log, files.config, rows, plan.log.end.end, precision).messages
     why = why or seen.differs(waits, rows, maximum)
@@ -113,7 +118,15 @@ def plan_timer(disk: Disk, plan: RecoverPlan, log: LogSource) -> TimerPlan | Non
         return None
     odd = [path for path, _ in timer.odd if not disk.is_dir(path)]
     held = tuple((path, disk.stat(path).size) for path in (*(one.path for one in timer.files), *odd))
+    if rows and not _shows_own(rows[-1], records):
+        rows[-1] = (rows[-1][0], rows[-1][1], _NO_RECORD)
     return _made(files, timer, check, waits, rows, maximum, why, precision, now, held)
+
+
+def _shows_own(row: Row, records: TimerRecords) -> bool:
+    """Whether a unit of the timer's queue names the message that belongs there."""
+    stored = records.read(row[1], row[2])
+    return not isinstance(stored, str) and stored.queue_offset == row[0]
 
 
 def _check_of(disk: Disk, files: StoreFiles) -> tuple[TimerCheck | None, str | None]:
@@ -145,11 +158,19 @@ class _Seen:
     """What a broker would make of the timer files that are there."""
 
     def __init__(
-        self, disk: Disk, files: StoreFiles, timer: TimerFiles, check: TimerCheck | None, precision: int, end: int
+        self,
+        disk: Disk,
+        files: StoreFiles,
+        timer: TimerFiles,
+        check: TimerCheck | None,
+        precision: int,
+        end: int,
+        records: TimerRecords,
     ) -> None:
         self._disk, self._files, self._timer, self._check, self._end = disk, files, timer, check, end
+        self._records = records
         first = 0 if check is None else check.last_read_time // precision
-        self._counted = Counted(disk, files, timer, first, precision)
+        self._counted = Counted(disk, files, timer, first, precision, live=False)  # the lock that is held is our own
         self._first = first
         self._precision = precision
         self._physical: Counter[int] = Counter()
@@ -170,6 +191,9 @@ class _Seen:
             if waiting.begins().any():
                 at = int(waiting.offsets[waiting.begins().nonzero()[0][0]])
                 return f"the chain of units in the timer log is broken at {at}"
+            for offset, values in zip(waiting.offsets.tolist(), waiting.units.tolist(), strict=True):
+                if (fault := unit_fault(TimerUnit(*values), self._records, self._end)) is not None:
+                    return f"the unit at {offset} of the timer log names the message at {fault.detail}"
             self._physical.update(physical.tolist())
         for wrong in wrong_slots(self._disk, self._files, self._timer, counted_units, self._check):
             return f"{place_of(wrong.number)}: {wrong.reason}"
@@ -182,8 +206,9 @@ class _Seen:
         """The queue offset after the message of the last unit; −1: nothing tells."""
         if self._counted.last is None:
             return -1
-        place = int(self._counted.last[1]["physical_offset"])
-        return next((at + 1 for at, physical, _ in rows if physical == place), -1)
+        last = self._counted.last[1]
+        place = (int(last["physical_offset"]), int(last["message_size"]))
+        return next((at + 1 for at, *named in rows if tuple(named) == place), -1)
 
     def differs(self, waits: tuple[TimerMessage, ...], rows: list[Row], maximum: int) -> str | None:
         """Where a broker would deliver other messages than those that wait."""

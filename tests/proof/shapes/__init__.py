@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 from tests.proof.scene import NotHere, Scene
 
-from . import config, fields, index, kinds, marks, pages, queues, segments, tails
+from . import config, fields, index, kinds, marks, newer, pages, queues, segments, tails
 
 Shape = Callable[[Scene], str]
 
-__all__ = ["SHAPES", "NotHere", "Shape", "what"]
+__all__ = ["EVERY", "NEWER", "SHAPES", "NotHere", "Shape", "what"]
 
 SHAPES: MappingProxyType[str, Shape] = MappingProxyType(
     {
@@ -29,9 +29,15 @@ SHAPES: MappingProxyType[str, Shape] = MappingProxyType(
         **kinds.SHAPES,
     }
 )
-"""Every shape by its name, in the order of the tables."""
+"""Those that a store of 4.9.8 can have, by name, in the order of the tables."""
+NEWER: MappingProxyType[str, Shape] = MappingProxyType(newer.SHAPES)
+"""Those of parts that only RocketMQ 5 has."""
+EVERY: MappingProxyType[str, Shape] = MappingProxyType({**SHAPES, **NEWER})
+
+ONLY_OLD = frozenset({"torn-snapshot", "nested-record"})
+"""Those for which the bases of RocketMQ 5 have nothing: copies of earlier moments, records in records."""
 
 
 def what(name: str) -> str:
     """The first line of a shape's description."""
-    return (SHAPES[name].__doc__ or "").strip().split("\n")[0].rstrip(".")
+    return (EVERY[name].__doc__ or "").strip().split("\n")[0].rstrip(".")

@@ -32,7 +32,7 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  *
  * <p>{@code Starts5 start JOBS AT_ONCE SECONDS}: a line of JOBS is STORE, settings and topics with a queue.type, by tabs;
  * settings and topics are {@code name=value} with {@code ;} between. Each store is loaded and started as a broker does,
- * and a line of JSON tells what came of it.
+ * and a line of JSON tells what came of it; with a fourth field, a file that Holds5 reads, also which messages it gives.
  *
  * <p>{@code Starts5 write STORE SETTINGS TOPICS MESSAGES SEED PAUSE_AT}: puts messages into a new store; with PAUSE_AT
  * above 0 it waits there until all that was put is in the checkpoint, and the process is halted at the end.
@@ -108,7 +108,8 @@ public final class Starts5 {
         try {
             settle(store);
             return "\"exit\": " + OPENED + ", \"min\": " + store.getMinPhyOffset() + ", \"max\": " + store.getMaxPhyOffset()
-                + ", \"queues\": [" + String.join(", ", queues(store)) + "]" + listing(job[0]);
+                + ", \"queues\": [" + String.join(", ", queues(store)) + "]" + listing(job[0])
+                + (job.length > 3 ? Holds5.members(store, Path.of(job[0]), Path.of(job[3])) : "");
         } catch (Throwable e) {
             return "\"exit\": " + ERROR + ", \"error\": " + quoted(e.toString()) + listing(job[0]);
         } finally {
@@ -254,7 +255,7 @@ public final class Starts5 {
         return message;
     }
 
-    private static String quoted(String text) {
+    static String quoted(String text) {
         StringBuilder out = new StringBuilder("\"");
         for (char c : text.toCharArray()) {
             out.append(c < ' ' || c == '"' || c == '\\' ? String.format("\\u%04x", (int) c) : String.valueOf(c));
