@@ -34,6 +34,7 @@ from engine.broker.pop.acks import AckHandler
 from engine.broker.pop.held import HeldPops
 from engine.broker.pop.journal import PopJournal
 from engine.broker.pop.judged import PopJudge
+from engine.broker.pop.orders import PopOrders
 from engine.broker.pop.pops import PopHandler
 from engine.broker.pop.positions import PopPositions
 from engine.broker.pop.revive import ReviveService
@@ -134,6 +135,7 @@ class Broker:
         )
         self.members = Members(now, self._members_changed)
         self.locks = QueueLocks(now)
+        self.orders = PopOrders(file(names.ORDER_INFO), self.topics, self.groups, now)
         self.names = RouteTable(now)
         self._kv_file = ConfigFile(disk, root, "kvConfig.json", unwritten=self.unwritten)
         self.kv = KvConfig(self._kv_file, loop)
@@ -206,6 +208,7 @@ class Broker:
         self.groups.load()
         self.offsets.load()
         self.modes.load()
+        self.orders.load()
         self.schedule.load()
         self.timers.load()
         self.transactions.load()
@@ -251,14 +254,18 @@ class Broker:
             pull=self.pulls,
             pop=PopHandler(
                 store=store, judge=PopJudge(topics, groups, current), topics=topics,
-                positions=PopPositions(store, offsets), journal=self._journal, held=self.held_pops, pulls=self.pulls,
-                stats=stats, settings=current, later=self.later, now_ms=now,
+                positions=PopPositions(store, offsets), journal=self._journal, orders=self.orders,
+                held=self.held_pops, pulls=self.pulls, stats=stats, settings=current, later=self.later,
+                now_ms=now,
             ),
             recall=RecallHandler(
                 putter=putter, timers=self._timer_gate, topics=topics, settings=current, role=self.role,
                 store_host=self.store_host, now_ms=now,
             ),
-            acks=AckHandler(store=store, topics=topics, journal=self._journal, now_ms=now),
+            acks=AckHandler(
+                store=store, topics=topics, offsets=offsets, journal=self._journal, orders=self.orders,
+                held=self.held_pops, now_ms=now,
+            ),
             members=MemberHandler(
                 members=members, groups=groups, topics=topics, filters=self.filters, sql_filters=self.sql_filters,
                 settings=current, later=self.later, now_ms=now,
@@ -311,6 +318,12 @@ class Broker:
         self.pulls.lost(connection)
         self.held_pops.lost(connection)
         self._leave(self.members.leaving(connection))
+
+    def tick_pops(self) -> None:
+        """Pops that wait try again where a queue has come free, or are answered when their time is over."""
+        for topic, group, queue_id in self.orders.free():
+            self.held_pops.wake(topic, group, queue_id)
+        self.held_pops.tick()
 
     def _leave(self, steps: Iterator[None]) -> None:
         began = self.turns.clock()

@@ -299,7 +299,8 @@ class Daemon:
             every(lambda: TICK_MS / 1000, pulls.tick),
             keep(lambda: broker.settings.flush_offsets_ms / 1000, broker.offsets),
             keep(lambda: consumer_filters.WRITE_S, broker.filters),
-            every(lambda: held.TICK_S, pops.tick),
+            every(lambda: held.TICK_S, broker.tick_pops),
+            keep(lambda: broker.settings.flush_offsets_ms / 1000, broker.orders),
             every(lambda: _SCAN_S, self._scan),
             every(lambda: _RETRY_S, broker.topics.retry),
             every(lambda: _RETRY_S, broker.groups.retry),
@@ -348,7 +349,7 @@ class Daemon:
         broker = self._broker
         failures: list[RStoreError] = []
         for table in (
-            broker.offsets, broker.schedule, broker.timers, broker.filters, broker.topics, broker.groups,
+            broker.offsets, broker.orders, broker.schedule, broker.timers, broker.filters, broker.topics, broker.groups,
             broker.modes, broker.kv,
         ):  # fmt: skip
             try:

@@ -95,6 +95,8 @@ class RequestCode(enum.IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
+    GET_TOPIC_CONFIG = 351
+    GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     RECALL_MESSAGE = 370
     QUERY_ASSIGNMENT = 400
@@ -189,3 +191,5 @@ V4_9_4 = 401
 """From this version on a client is given routes in standard JSON."""
 V4_9_8 = 409
 """The version that we are (MQVersion)."""
+V5_0_0 = 413
+"""From this version on a client is told the transaction id of a half message."""

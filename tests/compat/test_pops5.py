@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import re
 import time
 from pathlib import Path
 
@@ -21,9 +23,11 @@ pytestmark = pytest.mark.interop
 SETTINGS = "brokerName=broker-a\n"
 GROUP, TOPIC = "CID_P", "Popped"
 SHARERS, SHARED = "CID_S", "Shared"
+ORDERERS, ORDERED = "CID_O", "Ordered"
 OWN = {"MSG_REGION", "TRACE_ON", "UNIQ_KEY"}
 """What a broker of RocketMQ 5 adds to each message, where 4.9.8, and ours, adds nothing."""
 TIMES = {"popTime", "reviveQid"}
+ORDER_TIMES = {"popTime", "invisibleTime"}
 
 
 def _fields(**more: object) -> dict[str, str]:
@@ -96,7 +100,7 @@ async def _talk(address: str) -> list[dict[str, object]]:
 
 async def _share_out(address: str) -> list[dict[str, object]]:
     """What consumers of RocketMQ 5 ask before they pop."""
-    client, other = await Client.to(address), await Client.to(address)
+    client, other = sorted([await Client.to(address), await Client.to(address)], key=lambda one: one.client_id)
     seen: list[dict[str, object]] = []
     wanted = {
         "clientId": client.client_id, "consumerGroup": SHARERS, "messageModel": "CLUSTERING", "strategyName": "AVG",
@@ -141,6 +145,63 @@ async def _share_out(address: str) -> list[dict[str, object]]:
     return seen
 
 
+async def _in_order(address: str) -> list[dict[str, object]]:
+    """What a group that consumes in order does."""
+    client = await Client.to(address)
+    seen: list[dict[str, object]] = []
+
+    async def say(code: int, **fields: object) -> RemotingCommand:
+        own = {"topic": ORDERED, "consumerGroup": ORDERERS, "maxMsgNums": 2, "invisibleTime": 60_000, "order": "true"}
+        answer = await client.ask(code, _fields(**{**own, **fields}))
+        told = _seen(answer)
+        told["fields"] = {name: "" if name in ORDER_TIMES else value for name, value in answer.fields.items()}
+        told["remark"] = (answer.remark or "").partition("/127")[0]
+        queried = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, _fields(topic=ORDERED, consumerGroup=ORDERERS))
+        seen.append({**told, "offset": queried.fields.get("offset")})
+        return answer
+
+    async def pop(attempt: str, **fields: object) -> Receipt:
+        ext = (await say(RequestCode.POP_MESSAGE, attemptId=attempt, **fields)).fields
+        return Receipt(0, int(ext["popTime"]), 60_000, 999, "0", "broker-a", 0)
+
+    async def ack(receipt: Receipt, offset: int) -> None:
+        await say(RequestCode.ACK_MESSAGE, offset=offset, extraInfo=receipt.of(offset))
+
+    for number in range(5):
+        assert (await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(ORDERED, 0), b"%d" % number)).code == 0
+    await client.heartbeat(ORDERERS, ORDERED)
+    await client.until_there(ORDERED, 5)
+    await asyncio.sleep(1)
+    first = await pop("one")
+    await pop("two")
+    await say(RequestCode.NOTIFICATION, attemptId="two")
+    await asyncio.sleep(0.01)  # another popTime
+    again = await pop("one")
+    await ack(first, 0)  # of a pop that is over
+    await ack(again, 1)
+    await pop("two")
+    await ack(again, 3)  # it was not given
+    await ack(again, 0)
+    await ack(again, 0)
+    alone = await pop("three", maxMsgNums=1)
+    change = {"offset": 2, "extraInfo": alone.of(2), "invisibleTime": 1000}
+    await say(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **change)
+    await say(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **{**change, "offset": 1})
+    last = await pop("four", pollTime=8000, maxMsgNums=1)  # waits until 2 comes again
+    body = {"c": ORDERERS, "t": ORDERED, "so": 2, "q": 0, "rq": 999, "pt": last.pop_time, "it": 60_000, "r": "0"}
+    batch = {"brokerName": "broker-a", "acks": [{**body, "b": base64.b64encode(bytes([1])).decode()}]}
+    answer = await client.ask(RequestCode.BATCH_ACK_MESSAGE, {}, json.dumps(batch).encode())
+    seen.append({"batch": answer.code, "remark": answer.remark})
+    await pop("five", queueId=-1, maxMsgNums=8)
+    return seen
+
+
+def _kept(root: Path) -> object:
+    """What consumerOrderInfo.json says, without times. fastjson writes numbers as keys."""
+    text = (root / "config" / "consumerOrderInfo.json").read_text()
+    return re.sub(r'("l"|"popTime"|"ot"):[^,}]*', r"\1:0", re.sub(r"\s", "", text))
+
+
 def test_pops_are_answered_as_by_rocketmq_5(tmp_path: Path) -> None:
     try:
         apache = toolchain.apache_broker5("5.3.3")
@@ -148,11 +209,16 @@ def test_pops_are_answered_as_by_rocketmq_5(tmp_path: Path) -> None:
         pytest.skip(str(missing))
     with real_broker.serve(tmp_path / "theirs", SETTINGS, apache=apache) as broker:
         theirs_shared = asyncio.run(_share_out(broker.broker))
+        theirs_ordered = asyncio.run(_in_order(broker.broker))
         theirs = asyncio.run(_talk(broker.broker))
     with served.serve(tmp_path / "ours", SETTINGS) as mine:
         ours_shared = asyncio.run(_share_out(mine.broker))
+        ours_ordered = asyncio.run(_in_order(mine.broker))
         ours = asyncio.run(_talk(mine.broker))
     assert ours_shared == theirs_shared
+    for one, other in zip(ours_ordered, theirs_ordered, strict=True):
+        assert one == other
+    assert _kept(tmp_path / "ours") == _kept(tmp_path / "theirs")
     assert len(ours) == len(theirs)
     for one, other in zip(ours, theirs, strict=True):
         assert one == other

@@ -378,7 +378,7 @@ def test_moved_away_it_is_a_store_of_4_9_again(unpacked: Callable[[str], Path], 
     for part in ("rocksdbstore", "compaction"):
         shutil.rmtree(root / part)
     (root / "timerwheel").unlink()
-    for own in ("consumerOrderInfo.json", "timercheck", "timermetrics", "transactionMetrics"):
+    for own in ("timercheck", "timermetrics", "transactionMetrics"):
         for path in (root / "config").glob(f"{own}*"):
             path.unlink()
     assert cli("--store", root, "--json", "status").json["newer"] == []

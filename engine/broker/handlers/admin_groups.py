@@ -10,7 +10,7 @@ from engine.broker.handlers.admin_topics import demand_master, when_kept
 from engine.broker.requests import bodies, fields
 from engine.broker.requests.answers import Answer
 from engine.broker.requests.json_body import body_of
-from engine.broker.tables.groups import GroupConfig
+from engine.broker.tables.groups import NEWER, GroupConfig
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -78,6 +78,14 @@ class GroupAdmin:
             return request.answer(body=body)
 
         self._later.answer(connection, request, collect())
+
+    def one(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_SUBSCRIPTIONGROUP_CONFIG of RocketMQ 5."""
+        del connection
+        group = self._groups.find(fields.text(request.fields, "group"))
+        if group is None:
+            return request.answer(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
+        return request.answer(body=orjson.dumps({**NEWER, **group.to_json()}))
 
     def consumers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_CONNECTION_LIST."""

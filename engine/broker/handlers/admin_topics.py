@@ -118,6 +118,15 @@ class TopicAdmin:
 
         self._later.answer(connection, request, collect())
 
+    def one(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_TOPIC_CONFIG of RocketMQ 5."""
+        del connection
+        name = fields.text(request.fields, "topic")
+        topic = self._topics.find(name)
+        if topic is None:
+            return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        return request.answer(body=orjson.dumps({"attributes": {}, **topic.to_json()}))
+
     def stats(self, connection: Connection, request: RemotingCommand) -> None:
         """GET_TOPIC_STATS_INFO."""
         topic = demand_topic(self._topics, fields.text(request.fields, "topic"))

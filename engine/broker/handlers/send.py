@@ -25,7 +25,7 @@ from engine.format.message import Message
 from engine.format.topic_rules import invalid_topic, no_sends
 from engine.log.frames import columns_of
 from engine.log.results import PutMessageStatus, PutResult
-from engine.wire.codes import RequestCode, ResponseCode
+from engine.wire.codes import V5_0_0, RequestCode, ResponseCode
 from engine.wire.command import SerializeType
 from engine.wire.frames import stored_frame
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 ALWAYS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 CLUSTER = "CLUSTER"
-RECALL_HANDLE = "recallHandle"
+RECALL_HANDLE, TRANSACTION_ID = "recallHandle", "transactionId"
 MOST_DELAY = 18
 _ILLEGAL = (
     "the message is illegal, maybe msg body or properties length not matched. msg body length limit {}B, "
@@ -139,7 +139,12 @@ class SendHandler(PuttingHandler):
         if batch:
             return self._batch(connection, request, message)
         wait = properties.waits_for_flush(pairs)
+        more: dict[str, str] = {}
         handle = None if stored is message else recall_handle(stored, self._settings.now.broker_name)
+        if handle is not None:
+            more[RECALL_HANDLE] = handle
+        if half and request.version >= V5_0_0 and properties.UNIQ_KEY in pairs:
+            more[TRANSACTION_ID] = pairs[properties.UNIQ_KEY]
         if not half and properties.delay_level(pairs) <= 0:  # those are laid out anew, with all that they said
             pairs.pop(properties.WAIT, None)
         if half:
@@ -152,9 +157,9 @@ class SendHandler(PuttingHandler):
         def done(result: PutResult) -> None:
             append = result.append
             self._count(topic, (result,), began)
-            plain = handle is None and result.status is _OK and request.serialize is SerializeType.JSON
+            plain = not more and result.status is _OK and request.serialize is SerializeType.JSON
             if append is None or not plain:
-                connection.answer(request, self._answer(request, queue_id, result, handle=handle))
+                connection.answer(request, self._answer(request, queue_id, result, more=more))
             else:
                 msg_id = f"{self._id_head}{append.physical_offset:016X}"
                 frame = stored_frame(request.opaque, msg_id, queue_id, append.queue_offset)
@@ -279,7 +284,7 @@ class SendHandler(PuttingHandler):
         queue_id: int,
         result: PutResult,
         every: tuple[PutResult, ...] = (),
-        handle: str | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> RemotingCommand:
         append = result.append
         if result.status not in STORED or append is None:
@@ -292,9 +297,8 @@ class SendHandler(PuttingHandler):
             "msgId": ",".join(ids),
             "queueId": str(queue_id),
             "queueOffset": str(first.queue_offset),
+            **(more or {}),
         }
-        if handle is not None:
-            ext[RECALL_HANDLE] = handle
         return request.answer(code, remark, ext)
 
     def _refusal(self, result: PutResult) -> tuple[int, str]:

@@ -10,6 +10,7 @@ import binascii
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.pop.judged import UNSAID, illegal_queue, with_fields
+from engine.broker.pop.orders import ILLEGAL
 from engine.broker.pop.receipts import ORDER_QUEUE, Acknowledged, PopCheckpoint, Receipt, topic_of_kind
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from engine.broker.net.connection import Connection
+    from engine.broker.pop.held import HeldPops
     from engine.broker.pop.journal import PopJournal
+    from engine.broker.pop.orders import Place, PopOrders
+    from engine.broker.tables.offsets import ConsumerOffsets
     from engine.broker.tables.topics import TopicTable
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 
-_NO_ORDER = "pops in order are not supported"
 _NOT_STORED = "the acknowledgement could not be stored"
 _NO_TIMES = {"invisibleTime": "0", "popTime": "0", "reviveQid": "0"}
 _BITS_MOST = 1 << 10
@@ -38,11 +41,22 @@ class AckHandler:
     """See the module. For the loop's thread alone."""
 
     def __init__(
-        self, *, store: MessageStore, topics: TopicTable, journal: PopJournal, now_ms: Callable[[], int]
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        journal: PopJournal,
+        orders: PopOrders,
+        held: HeldPops,
+        now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._topics = topics
+        self._offsets = offsets
         self._journal = journal
+        self._orders = orders
+        self._held = held
         self._now_ms = now_ms
 
     def ack(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -55,6 +69,10 @@ class AckHandler:
                 f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}",
             )
         receipt = _receipt(request)
+        if receipt.revive_queue == ORDER_QUEUE:
+            place = (topic, fields.text(request.fields, "consumerGroup"), queue_id)
+            wrong = self._ack_in_order(connection, place, offset, receipt.pop_time, receipt.invisible_ms)
+            return request.answer() if wrong is None else request.answer(ResponseCode.MESSAGE_ILLEGAL, wrong)
         self._journal.acknowledge(
             self._acked(request, receipt, topic, queue_id, offset),
             receipt.revive_queue,
@@ -69,11 +87,18 @@ class AckHandler:
         acks = fields.objects(body, "acks")
         if not acks:
             raise Answer(ResponseCode.NO_MESSAGE)
-        wanted = [
-            one for one in (self._batch(ack, str(body.get("brokerName") or "")) for ack in acks) if one is not None
-        ]
+        wanted, wrong = [], None
+        for acked, revive_queue, popped, invisible in filter(
+            None, (self._batch(ack, str(body.get("brokerName") or "")) for ack in acks)
+        ):
+            if revive_queue != ORDER_QUEUE:
+                wanted.append((acked, revive_queue, popped + invisible))
+                continue
+            for offset in acked.offsets:
+                place = (acked.topic, acked.group, acked.queue_id)
+                wrong = self._ack_in_order(connection, place, offset, popped, invisible) or wrong
         if not wanted:
-            return request.answer()
+            return request.answer() if wrong is None else request.answer(ResponseCode.MESSAGE_ILLEGAL, wrong)
         left, failed = len(wanted), 0
 
         def done(stored: bool) -> None:
@@ -87,6 +112,29 @@ class AckHandler:
             self._journal.acknowledge(acked, revive_queue, due_ms, done)
         return None
 
+    def _ack_in_order(
+        self, connection: Connection, place: Place, offset: int, pop_time: int, invisible_ms: int
+    ) -> str | None:
+        """A message that was popped in order; what is wrong with it. Source: AckMessageProcessor#ackOrderly."""
+        topic, group, queue_id = place
+        old = self._offset(place)
+        if offset < old:
+            return None
+        following = self._orders.committed(place, offset, pop_time)
+        if following == ILLEGAL:
+            key = f"{topic}@{group}@{queue_id}"
+            return f"offset is illegal, key:{key}, old:{old}, commit:{offset}, next:-1, /{connection.address}"
+        if following >= 0:
+            self._offsets.commit(group, topic, queue_id, following)
+            if not self._orders.blocks(place, None, invisible_ms):
+                self._held.wake(topic, group, queue_id)
+        return None
+
+    def _offset(self, place: Place) -> int:
+        topic, group, queue_id = place
+        offset = self._offsets.get(group, topic, queue_id)
+        return -1 if offset is None else offset
+
     def change(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """CHANGE_MESSAGE_INVISIBLETIME: another checkpoint for the message, then it is off the first one."""
         return with_fields(request, _NO_TIMES, lambda: self._change(connection, request))
@@ -97,6 +145,14 @@ class AckHandler:
             raise Answer(ResponseCode.NO_MESSAGE, UNSAID)
         receipt, now = _receipt(request), self._now_ms()
         group, invisible = fields.text(request.fields, "consumerGroup"), fields.long(request.fields, "invisibleTime")
+        if receipt.revive_queue == ORDER_QUEUE:
+            place = (topic, group, queue_id)
+            if offset < self._offset(place):
+                return request.answer(remark=UNSAID, ext=_NO_TIMES)
+            popped, visible = receipt.pop_time, now + invisible
+            self._orders.change(place, offset, popped, visible)
+            times = {"popTime": str(popped), "invisibleTime": str(visible - popped), "reviveQid": str(ORDER_QUEUE)}
+            return request.answer(remark=UNSAID, ext=times)
         again = PopCheckpoint(topic, group, queue_id, offset, now, invisible, receipt.broker_name, (offset,))
         ext = {"popTime": str(now), "invisibleTime": str(invisible), "reviveQid": str(receipt.revive_queue)}
 
@@ -132,8 +188,8 @@ class AckHandler:
             topic, group, queue_id, receipt.start_offset, receipt.pop_time, receipt.broker_name, (offset,)
         )
 
-    def _batch(self, ack: Mapping[str, Any], broker_name: str) -> tuple[Acknowledged, int, int] | None:
-        """One checkpoint's part of a batch: with its revive queue and time. None: nothing of it is there."""
+    def _batch(self, ack: Mapping[str, Any], broker_name: str) -> tuple[Acknowledged, int, int, int] | None:
+        """One checkpoint's part of a batch, its revive queue, pop time and invisible time; None: it is not there."""
         group, kind = str(_of(ack, "c", "consumerGroup")), str(_of(ack, "r", "retry"))
         topic = topic_of_kind(str(_of(ack, "t", "topic")), group, kind)
         start, queue_id, revive, popped, invisible = (
@@ -143,13 +199,12 @@ class AckHandler:
                 ("it", "invisibleTime"),
             )
         )  # fmt: skip
-        if revive == ORDER_QUEUE:
-            raise Answer(ResponseCode.SYSTEM_ERROR, _NO_ORDER)
         low, high = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
         offsets = tuple(start + bit for bit in _bits(_of(ack, "b", "bitSet")) if low <= start + bit <= high)
         if not offsets or self._topics.find(topic) is None:
             return None
-        return Acknowledged(topic, group, queue_id, start, popped, broker_name, offsets), revive, popped + invisible
+        acked = Acknowledged(topic, group, queue_id, start, popped, broker_name, offsets)
+        return acked, revive, popped, invisible
 
 
 def _receipt(request: RemotingCommand) -> Receipt:
@@ -157,9 +212,7 @@ def _receipt(request: RemotingCommand) -> Receipt:
         receipt = Receipt.parse(fields.text(request.fields, "extraInfo"))
     except FormatError as error:
         raise Answer(ResponseCode.SYSTEM_ERROR, error.message) from None
-    if receipt.revive_queue == ORDER_QUEUE:
-        raise Answer(ResponseCode.SYSTEM_ERROR, _NO_ORDER)
-    if not 0 <= receipt.revive_queue < ORDER_QUEUE:
+    if not 0 <= receipt.revive_queue <= ORDER_QUEUE:
         raise Answer(ResponseCode.SYSTEM_ERROR, f"invalid extraInfo: revive queue {receipt.revive_queue}")
     return receipt
 

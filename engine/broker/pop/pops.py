@@ -18,6 +18,7 @@ from engine.broker.pop.held import ALL_QUEUES, HeldPop
 from engine.broker.pop.judged import UNSAID, with_fields
 from engine.broker.pop.receipts import (
     MOST_POPPED,
+    ORDER_QUEUE,
     PopCheckpoint,
     Receipt,
     kind_of,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from engine.broker.pop.held import HeldPops
     from engine.broker.pop.journal import PopJournal
     from engine.broker.pop.judged import PopJudge
+    from engine.broker.pop.orders import PopOrders
     from engine.broker.pop.positions import PopPositions, PopSpan
     from engine.broker.requests.later import Later
     from engine.broker.settings.current_settings import CurrentSettings
@@ -87,15 +89,18 @@ class _PopRequest:
     mode: int
     tags: TagFilter | SqlFilter
     ends_ms: int
+    order: bool
+    attempt: str | None
 
 
 @dataclass(slots=True)
 class _Taken:
-    """What a pop found. `rest`: messages that are left in the queues that it looked into."""
+    """What a pop found. `rest`: messages that are left in the queues that it looked into; `counts`: orderCountInfo."""
 
     checkpoints: list[tuple[PopCheckpoint, PopSpan, list[bytes]]] = field(default_factory=list)
     count: int = 0
     rest: int = 0
+    counts: list[str] = field(default_factory=list)
 
 
 class PopHandler:
@@ -109,6 +114,7 @@ class PopHandler:
         topics: TopicTable,
         positions: PopPositions,
         journal: PopJournal,
+        orders: PopOrders,
         held: HeldPops,
         pulls: PullHandler,
         stats: Stats,
@@ -121,6 +127,7 @@ class PopHandler:
         self._topics = topics
         self._positions = positions
         self._journal = journal
+        self._orders = orders
         self._held = held
         self._pulls = pulls
         self._stats = stats
@@ -165,8 +172,6 @@ class PopHandler:
             remark = f"the broker[{settings.broker_ip1}] pop message is forbidden because timerWheelEnable is false"
             raise Answer(ResponseCode.SYSTEM_ERROR, remark)
         topic, group, queues = self._judge.queues(connection, request)
-        if fields.flag(ext, "order"):
-            raise Answer(ResponseCode.SYSTEM_ERROR, "pops in order are not supported: consume in order by pulls")
         try:
             tags = self._pulls.filter_of(ext.get("expType") or "TAG", ext.get("exp") or ALL)
         except (BadExpression, BadTags):
@@ -176,6 +181,7 @@ class PopHandler:
         return _PopRequest(
             connection, request, topic, group, max(queue_id, ALL_QUEUES), queues, max(1, most),
             fields.long(ext, "invisibleTime"), fields.number(ext, "initMode"), tags, ends,
+            fields.flag(ext, "order"), ext.get("attemptId"),
         )  # fmt: skip
 
     def _pop(self, one: _PopRequest) -> None:
@@ -204,6 +210,10 @@ class PopHandler:
         taken = self._take(one, now)
         if not taken.checkpoints:
             return False
+        if one.order:
+            found = [(checkpoint, records) for checkpoint, _, records in taken.checkpoints]
+            self._answer(one, found, taken, now, ORDER_QUEUE)
+            return True
         revive = self._journal.next_queue()
         given: list[tuple[PopCheckpoint, list[bytes]]] = []
         left = len(taken.checkpoints)
@@ -221,14 +231,14 @@ class PopHandler:
                 else:
                     self._positions.failed(*place)
                 if not left:
-                    self._answer(one, given, taken.rest, now, revive)
+                    self._answer(one, given, taken, now, revive)
 
             self._journal.note(checkpoint, revive, stored)
         return True
 
     def _take(self, one: _PopRequest, now: int) -> _Taken:
         taken, turn = _Taken(), random.randrange(100)
-        retry = self._topics.find(retry_topic(one.topic.name, one.group))
+        retry = None if one.order else self._topics.find(retry_topic(one.topic.name, one.group))
         retries = [] if retry is None else [(retry.name, queue_id) for queue_id in range(retry.read_queues)]
         normal = [(one.topic.name, queue_id) for queue_id in one.queues]
         retries, normal = _rotated(retries, turn), _rotated(normal, turn)
@@ -239,6 +249,8 @@ class PopHandler:
     def _take_of(self, one: _PopRequest, topic: str, queue_id: int, taken: _Taken, now: int) -> None:
         positions, group = self._positions, one.group
         offset = positions.next(topic, group, queue_id, one.mode)
+        if one.order and self._orders.blocks((topic, group, queue_id), one.attempt, one.invisible_ms):
+            return
         if taken.count >= one.most:
             taken.rest += max(0, self._store.max_offset(topic, queue_id) - offset)
             return
@@ -259,7 +271,13 @@ class PopHandler:
                 topic, group, queue_id, offset, now, one.invisible_ms, self._settings.now.broker_name,
                 tuple(message.queue_offset for message in messages),
             )  # fmt: skip
-            span = positions.take(topic, group, queue_id, offset, result.next_begin_offset)
+            if one.order:
+                taken.counts += self._orders.took(
+                    (topic, group, queue_id), one.attempt, now, one.invisible_ms, checkpoint.offsets
+                )
+                span = positions.settle(topic, group, queue_id, offset)
+            else:
+                span = positions.take(topic, group, queue_id, offset, result.next_begin_offset)
             taken.checkpoints.append((checkpoint, span, [bytes(record) for record in result.messages]))
             taken.count += len(messages)
         elif result.status in _PASSED and result.next_begin_offset > offset:
@@ -274,16 +292,17 @@ class PopHandler:
             return None
 
     def _answer(
-        self, one: _PopRequest, given: list[tuple[PopCheckpoint, list[bytes]]], rest: int, now: int, revive: int
+        self, one: _PopRequest, given: list[tuple[PopCheckpoint, list[bytes]]], taken: _Taken, now: int, revive: int
     ) -> None:
         if not given:
             self._answer_nothing(one, ResponseCode.POLLING_TIMEOUT)
             return
         checkpoints = [checkpoint for checkpoint, _ in given]
         ext = {
-            **self._head(one, rest, now, revive),
+            **self._head(one, taken.rest, now, revive),
             "startOffsetInfo": start_info(checkpoints),
             "msgOffsetInfo": offset_info(checkpoints),
+            **({"orderCountInfo": ";".join(taken.counts)} if one.order else {}),
         }
         body = b"".join(
             record for checkpoint, records in given for record in self._records(one, checkpoint, records, revive)
@@ -302,6 +321,8 @@ class PopHandler:
 
     def _answer_nothing(self, one: _PopRequest, code: ResponseCode) -> None:
         ext = {**self._head(one, 0, self._now_ms(), 0), "startOffsetInfo": "", "msgOffsetInfo": ""}
+        if one.order:
+            ext |= {"reviveQid": str(ORDER_QUEUE), "orderCountInfo": ""}
         one.connection.answer(one.request, one.request.answer(code, _NOTHING, ext))
 
     @staticmethod
@@ -346,9 +367,14 @@ class PopHandler:
         self._judge.demand_readable("peeking")
         topic, group, queues = self._judge.queues(connection, request)
         places = self._places(topic, group, queues)
+        order, attempt = fields.flag(request.fields, "order"), request.fields.get("attemptId")
 
         def has() -> bool:
-            return any(self._rest(name, group, queue_id) > 0 for name, queue_id in places)
+            return any(
+                self._rest(name, group, queue_id) > 0
+                for name, queue_id in places
+                if not (order and self._orders.blocks((topic.name, group, queue_id), attempt, 0))
+            )
 
         def answer(there: bool, full: bool = False) -> RemotingCommand:
             return request.answer(remark=UNSAID, ext={"hasMsg": str(there).lower(), "pollingFull": str(full).lower()})

@@ -72,6 +72,11 @@ class PopPositions:
         if not line.spans:
             del self._lines[key]
 
+    def settle(self, topic: str, group: str, queue_id: int, offset: int) -> PopSpan:
+        """A pop in order begins there: that is the group's offset, until what it took is acknowledged."""
+        self._offsets.commit(group, topic, queue_id, offset)
+        return PopSpan(offset, offset, stored=True)
+
     def failed(self, topic: str, group: str, queue_id: int, span: PopSpan) -> None:
         """It could not be stored: nothing of it was given, and it is popped again, with what was taken after it."""
         line = self._lines.get((topic, group, queue_id))

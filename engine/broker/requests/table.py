@@ -250,6 +250,7 @@ BROKER: RequestTable[BrokerHandlers] = RequestTable(
         RequestEntry(_C.UPDATE_AND_CREATE_TOPIC, lambda h: h.topic_admin.put, ADMIN),
         RequestEntry(_C.DELETE_TOPIC_IN_BROKER, lambda h: h.topic_admin.delete, ADMIN),
         RequestEntry(_C.GET_ALL_TOPIC_CONFIG, lambda h: h.topic_admin.all, ANY_ACCOUNT),
+        RequestEntry(_C.GET_TOPIC_CONFIG, lambda h: h.topic_admin.one, ANY_ACCOUNT),
         RequestEntry(_C.GET_TOPIC_STATS_INFO, lambda h: h.topic_admin.stats, _ON_TOPIC),
         RequestEntry(_C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, lambda h: h.topic_admin.system, ANY_ACCOUNT),
         RequestEntry(_C.QUERY_TOPIC_CONSUME_BY_WHO, lambda h: h.topic_admin.who_consumes, _ON_TOPIC),
@@ -258,6 +259,7 @@ BROKER: RequestTable[BrokerHandlers] = RequestTable(
         RequestEntry(_C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, lambda h: h.group_admin.put, ADMIN),
         RequestEntry(_C.DELETE_SUBSCRIPTIONGROUP, lambda h: h.group_admin.delete, ADMIN),
         RequestEntry(_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, lambda h: h.group_admin.all, ANY_ACCOUNT),
+        RequestEntry(_C.GET_SUBSCRIPTIONGROUP_CONFIG, lambda h: h.group_admin.one, ANY_ACCOUNT),
         RequestEntry(_C.GET_CONSUMER_CONNECTION_LIST, lambda h: h.group_admin.consumers, any_account(on_group())),
         RequestEntry(
             _C.GET_PRODUCER_CONNECTION_LIST,

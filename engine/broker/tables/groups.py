@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer
@@ -13,7 +16,7 @@ from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from engine.broker.tables.config_file import ConfigFile
     from engine.errors import RStoreError
@@ -30,9 +33,20 @@ _OWN = (
 _ALWAYS = "CID_RMQ_SYS_"
 
 
+NEWER: Mapping[str, Any] = {
+    "attributes": {},
+    "consumeMessageOrderly": False,
+    "consumeTimeoutMinute": 15,
+    "groupRetryPolicy": {"type": "CUSTOMIZED"},
+    "groupSysFlag": 0,
+}
+"""What a group has besides in RocketMQ 5, where nobody has set it. Source: SubscriptionGroupConfig (5.3.3)."""
+_NEWER = (*NEWER, "subscriptionDataSet")
+
+
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """One group (SubscriptionGroupConfig)."""
+    """One group (SubscriptionGroupConfig). `newer`: what RocketMQ 5 has besides, as JSON text by key."""
 
     name: str
     consume_enable: bool = True
@@ -43,6 +57,7 @@ class GroupConfig:
     broker_id: int = 0
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
+    newer: tuple[tuple[str, bytes], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As subscriptionGroup.json and clients have it."""
@@ -56,6 +71,7 @@ class GroupConfig:
             "retryMaxTimes": self.retry_max_times,
             "retryQueueNums": self.retry_queues,
             "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
+            **{key: orjson.loads(text) for key, text in self.newer},
         }
 
     @classmethod
@@ -71,6 +87,7 @@ class GroupConfig:
             fields.whole(entry, "brokerId", 0),
             fields.whole(entry, "whichBrokerWhenConsumeSlowly", 1),
             bool(entry.get("notifyConsumerIdsChangedEnable", True)),
+            tuple((key, orjson.dumps(entry[key])) for key in _NEWER if entry.get(key) not in (None, NEWER.get(key))),
         )
 
 

@@ -59,7 +59,7 @@ _FRONT = 1 << 20
 """Bytes of a segment that are looked at, for as many records at most:"""
 _RECORDS = 8
 _CONFIG_DIRECTORIES = (*DATABASES.values(), DATABASE_V2)
-_OWN_CONFIG = ("consumerOrderInfo.json", names.TIMER_CHECK, "timermetrics", "transactionMetrics")
+_OWN_CONFIG = (names.TIMER_CHECK, "timermetrics", "transactionMetrics")
 _TIERED_METADATA = "tieredStoreMetadata.json"
 _TABLE_END = 0x88E241B785F4CFF7.to_bytes(8, "little")
 

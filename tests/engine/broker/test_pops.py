@@ -302,7 +302,6 @@ def test_a_pop_waits_for_a_message(tmp_path: Path) -> None:
         ({"most": 33}, ResponseCode.INVALID_PARAMETER, "the broker[127.0.0.1] pop message's num is greater than 32"),
         ({"bornTime": 1}, ResponseCode.POLLING_TIMEOUT, "the broker[127.0.0.1] pop message is timeout too much"),
         ({"expType": "TAG", "exp": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription"),
-        ({"order": "true"}, ResponseCode.SYSTEM_ERROR, "pops in order are not supported"),
     ],
 )
 def test_a_pop_is_refused(tmp_path: Path, changed: dict[str, int], code: int, remark: str) -> None:
