@@ -22,6 +22,9 @@ STORE5_DIR = Path(__file__).parent / "store5"
 GO_DIR = Path(__file__).parent / "go"
 CONSOLE_DIR = Path(__file__).parent / "console"
 NODE_DIR = Path(__file__).parent / "node"
+NODE5_DIR = Path(__file__).parent / "node5"
+PROXY5_DIR = Path(__file__).parent / "proxy5"
+GRPC_DIR = Path(__file__).parent / "grpc"
 BUILD_TIMEOUT = 600.0
 VERSITYGW = "v1.8.0"
 OLDEST_JAVA = 17
@@ -101,6 +104,18 @@ def apache_broker5(version: str = "5.5.0") -> ApacheBroker:
 
 
 @functools.cache
+def proxy5(version: str = "5.5.0") -> str:
+    """The class path of RocketMQ 5's gRPC proxy."""
+    return _class_path(PROXY5_DIR, "rstore-proxy5", "rocketmq-proxy", version)
+
+
+@functools.cache
+def grpc_clients() -> str:
+    """The class path of our program with the Java client of RocketMQ 5 that speaks gRPC."""
+    return _class_path(GRPC_DIR, "rstore-grpc", "rocketmq-client-java")
+
+
+@functools.cache
 def store5(version: str) -> str:
     """The class path of a release of RocketMQ 5's message store, and of the program that starts it (Starts5.java)."""
     return _class_path(STORE5_DIR, "rstore-store5", "rocketmq-store", version)
@@ -159,13 +174,23 @@ def s3_server() -> Path:
 @functools.cache
 def node_clients() -> list[str]:
     """The words that run ali-ons; what it needs is fetched first if it is not there."""
+    return _node(NODE_DIR, "ali-ons")
+
+
+@functools.cache
+def node_clients5() -> list[str]:
+    """The words that run the client of RocketMQ 5, as `node_clients`."""
+    return _node(NODE5_DIR, "rocketmq-client-nodejs")
+
+
+def _node(directory: Path, package: str) -> list[str]:
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         raise Missing("Node.js is not installed: PATH does not lead to node and npm.")
-    with _alone(NODE_DIR / ".building"):
-        if not (NODE_DIR / "node_modules" / "ali-ons").is_dir():
-            _fetched([npm, "install", "--no-audit", "--no-fund", "--no-package-lock"], NODE_DIR, "ali-ons")
-    return [node, str(NODE_DIR / "clients.js")]
+    with _alone(directory / ".building"):
+        if not (directory / "node_modules" / package).is_dir():
+            _fetched([npm, "install", "--no-audit", "--no-fund", "--no-package-lock"], directory, package)
+    return [node, str(directory / "clients.js")]
 
 
 def browser() -> str:
@@ -261,6 +286,7 @@ def main() -> None:
     parts = (
         *(harness, clients, apache_broker, apache_broker5, partial(apache_broker5, "5.3.3")),
         *(partial(store5, release) for release in ("5.3.3", "5.5.0")),
+        *(proxy5, grpc_clients, node_clients5),
     )
     for build in (*parts, go_clients, s3_server, node_clients, axe):
         try:
