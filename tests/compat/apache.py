@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from . import shared_classes
 from .toolchain import BRIEF, Missing, harness, java, java_version
 
 __all__ = [
@@ -315,6 +316,7 @@ def _java(classpath: str, home: str, args: list[str]) -> list[str]:
         f"-Duser.home={home}",
         f"-Djava.io.tmpdir={home}",
         *OPENS,
+        *shared_classes.options(classpath),
         "-cp",
         classpath,
         *args,

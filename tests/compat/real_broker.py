@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.compat import toolchain
+from tests.compat import shared_classes, toolchain
 from tests.compat.served import SETTINGS
 from tests.load.ports import any_port, holders, is_free
 
@@ -36,6 +36,10 @@ ON_A_FULL_DISK = tuple(f"-Drocketmq.broker.diskSpace{level}Ratio=0.99" for level
 """With its own ratios it refuses puts where the machine that runs the tests uses more than 90 % of its disk.
 
 Source: DefaultMessageStore.CleanCommitLogService."""
+FIRST_FLUSH_MS = 500
+"""RocketMQ 5 waits for its first flush of transaction metrics in a loop that keeps a core busy, for 3 s by default.
+
+Source: TransactionMetricsFlushService#run."""
 LOGBACK = """<configuration>
   <appender name="F" class="ch.qos.logback.core.FileAppender">
     <file>{file}</file>
@@ -139,6 +143,8 @@ def broker(
         "storePathRootDir": root,
         "storePathCommitLog": root / "commitlog",
     }
+    if apache is not None and apache.version.startswith("5"):
+        said["transactionMetricFlushInterval"] = FIRST_FLUSH_MS
     main = "org.apache.rocketmq.broker.BrokerStartup"
     process = _start(main, home, "broker", said, settings, heap, level, java_options, apache)
     out = home / "broker.out"
@@ -196,11 +202,13 @@ def _start(
     (home / "conf" / f"logback_{name}.xml").write_text(LOGBACK.format(file=home / f"{name}.log", level=level))
     conf = home / f"{name}.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in said.items()) + settings)
+    class_path = (apache or toolchain.apache_broker()).class_path
     command = [
-        str(toolchain.java()), *toolchain.BRIEF, f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=2g",
+        str(toolchain.java()), *toolchain.BRIEF, *shared_classes.options(class_path),
+        f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=2g",
         *OPENED, NO_TLS, *ON_A_FULL_DISK, *java_options,
         f"-Drocketmq.home.dir={home}", f"-Duser.home={home}",
-        "-cp", (apache or toolchain.apache_broker()).class_path, main, "-c", str(conf),
+        "-cp", class_path, main, "-c", str(conf),
     ]  # fmt: skip
     hidden = {"ROCKETMQ_HOME", "NAMESRV_ADDR", "JAVA_TOOL_OPTIONS"}
     environment = {key: value for key, value in os.environ.items() if key not in hidden}

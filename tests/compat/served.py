@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.compat import toolchain
+from tests.compat import shared_classes, toolchain
 
 START_S = 60
 STOP_S = 60
@@ -84,7 +84,8 @@ def run_scenario(names: str, name: str, count: int, *options: str) -> dict[str, 
 def java_client(program: str, *words: str, options: tuple[str, ...] = (), class_path: str | None = None) -> list[str]:
     """The command that runs one of the Java side's programs. `class_path`: with clients of another release."""
     path = class_path or toolchain.clients()
-    return [str(toolchain.java()), *toolchain.BRIEF, *options, "-cp", path, f"io.rstore.clients.{program}", *words]
+    brief = (*toolchain.BRIEF, *options, *shared_classes.options(path))
+    return [str(toolchain.java()), *brief, "-cp", path, f"io.rstore.clients.{program}", *words]
 
 
 def run_client(command: list[str]) -> dict[str, Any]:
@@ -127,6 +128,7 @@ class Admins:
         java = [
             str(toolchain.java()),
             *toolchain.BRIEF,
+            *shared_classes.options(toolchain.clients()),
             f"-Drocketmq.namesrv.addr={names}",
             f"-Drocketmq.home.dir={home}",
         ]
@@ -167,6 +169,7 @@ def mqadmin(home: Path, names: str, *words: str, options: tuple[str, ...] = ()) 
         str(toolchain.java()),
         *toolchain.BRIEF,
         *options,
+        *shared_classes.options(toolchain.clients()),
         f"-Drocketmq.namesrv.addr={names}",
         f"-Drocketmq.home.dir={home}",
         "-cp",

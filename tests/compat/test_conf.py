@@ -20,7 +20,7 @@ from engine.broker_conf.start_rules import unreadable_server
 from engine.broker_conf.values import as_text
 from engine.config import NOT_SETTINGS, StoreConfig, apache_key
 from engine.errors import InvalidArgument
-from tests.compat import apache, toolchain
+from tests.compat import apache, shared_classes, toolchain
 from tests.compat.confs import conf
 from tests.support.fixtures import FIXTURES
 
@@ -163,6 +163,7 @@ def test_the_start_of_a_broker(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     words = [
         str(toolchain.java()),
         *toolchain.BRIEF,
+        *shared_classes.options(class_path),
         f"-Drocketmq.home.dir={tmp_path}",
         f"-Duser.home={tmp_path}",
         "-Dfile.encoding=UTF-8",

@@ -24,10 +24,11 @@ from tests.compat import real_broker, served, toolchain
 from tests.compat.replicas import Produced, consume, log_bytes, produce, proxied, until
 from tests.engine.broker import certificates
 from tests.engine.opening import assert_sound
+from tests.support.wide import WIDE
 
 pytestmark = pytest.mark.interop
 
-MANY = 100_000
+MANY = 100_000 if WIDE else 50_000
 FILE = 4 << 20
 COMMON = f"""
 brokerName=broker-a
@@ -75,12 +76,12 @@ def config(root: Path) -> StoreConfig:
 
 
 def test_a_slave_of_apaches_master(names: str, tmp_path: Path) -> None:
-    """100 000 messages under load; the connection is cut five times, then the slave is killed and started again."""
+    """MANY messages under load; the connection is cut five times, then the slave is killed and started again."""
     with real_broker.broker(tmp_path / "master", names, COMMON) as master, proxied(master.ha) as proxy:
         settings = f"{SLAVE}haMasterAddress={proxy.address}\n"
         with served.serve(tmp_path / "slave", settings, "--namesrv", names) as slave:
             found: list[Produced] = []
-            load = threading.Thread(target=lambda: found.append(produce(master.broker, "Load", MANY, pause_s=0.02)))
+            load = threading.Thread(target=lambda: found.append(produce(master.broker, "Load", MANY, pause_s=0.05)))
             load.start()
             for _ in range(5):
                 time.sleep(1)
@@ -110,7 +111,7 @@ def test_apaches_slave_of_our_master(names: str, tmp_path: Path) -> None:
             found: list[Produced] = []
             produced = produce(master.broker, "Load", 1, name="first")
             until(lambda: end_of(tmp_path / "slave") > produced.last, 60)
-            load = threading.Thread(target=lambda: found.append(produce(master.broker, "Load", MANY, pause_s=0.02)))
+            load = threading.Thread(target=lambda: found.append(produce(master.broker, "Load", MANY, pause_s=0.05)))
             load.start()
             for _ in range(5):
                 time.sleep(1)

@@ -283,12 +283,15 @@ def _run_maven(command: list[str], directory: Path) -> subprocess.CompletedProce
 
 def main() -> None:
     """Builds all that a test may ask for, so that none has to wait; tells what can't be had here."""
+    from tests.compat.shared_classes import make_of_brokers, make_of_stores  # they need this module
+
     parts = (
         *(harness, clients, apache_broker, apache_broker5, partial(apache_broker5, "5.3.3")),
         *(partial(store5, release) for release in ("5.3.3", "5.5.0")),
         *(proxy5, grpc_clients, node_clients5),
     )
-    for build in (*parts, go_clients, s3_server, node_clients, axe):
+    archives = (make_of_stores, make_of_brokers, *(partial(make_of_brokers, one) for one in ("5.5.0", "5.3.3")))
+    for build in (*parts, go_clients, s3_server, node_clients, axe, *archives):
         try:
             build()
         except Missing as missing:
