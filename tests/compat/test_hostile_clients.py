@@ -80,11 +80,11 @@ def unharmed(served: Served, *, rss: int, left: int = 64 * MIB) -> Iterator[Watc
 
     thread = threading.Thread(target=watch)
     with start("produce", served.names, "good", "Good", rate=200, body=1000) as good:
-        time.sleep(0.7)
+        good.until_many(1)
         thread.start()
         try:
             yield watched
-            time.sleep(0.3)
+            good.until_many(40)
             said = good.end()
         finally:
             ended.set()

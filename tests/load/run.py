@@ -45,6 +45,12 @@ class Clients:
         found: dict[str, Any] = json.loads(self.process.stdout.readline())
         return found
 
+    def until_many(self, more: int, patience_s: float = END_S) -> None:
+        """Wait until it has sent, or got, so many more messages than by now."""
+        end, wanted = time.monotonic() + patience_s, len(self.told()["keys"]) + more
+        while len(self.told()["keys"]) < wanted and time.monotonic() < end:
+            time.sleep(SETTLED_S / 6)
+
     def until(self, wanted: set[str], patience_s: float) -> set[str]:
         """Wait until it has got these keys; those that it hasn't."""
         end = time.monotonic() + patience_s
