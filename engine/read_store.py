@@ -249,8 +249,9 @@ class ReadStore(MessageReader):
             if message is not None:
                 return message
         step = None
-        if place.lies is Lies.RECORD:
-            following = next_step.command_line(self.files.config, "get", "--physical-offset", str(place.start))
+        if place.lies in (Lies.RECORD, Lies.HEADER):
+            start = place.start if place.lies is Lies.RECORD else place.end
+            following = next_step.command_line(self.files.config, "get", "--physical-offset", str(start))
             step = NextStep(following, "shows that record")
         elif place.lies is Lies.NOTHING and physical_offset < self.log.min_offset:
             step = self.archive_step("get", "--physical-offset", str(physical_offset))

@@ -29,7 +29,7 @@ def show(output: Output, status: StoreStatus, hours: int) -> None:
         [
             ("store", files.root),
             ("state", f"{status.state.value.upper()}: {status.why}"),
-            *([("kind", f"RocketMQ 5: {files.newer}; {_may_do(files.newer)}")] if files.newer else []),
+            *([("kind", f"{files.newer.kind}: {files.newer}; {_may_do(files.newer)}")] if files.newer else []),
             *([("release", str(status.release))] if status.release else []),
             *([] if status.next is None else [("next", str(status.next))]),
             ("commit log", _log_line(status)),

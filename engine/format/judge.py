@@ -90,6 +90,7 @@ class Reason(enum.Enum):
     LENGTHS = "lengths do not add up to the total size"
     CRC = "body CRC mismatch"
     CUT = "the file ends inside a record"
+    ENTRY = "invalid header of a DLedger entry"
     UNREADABLE = "the system can't read it"
 
 

@@ -60,6 +60,12 @@ CODES: dict[str, Code] = {
         Fix.NOTHING,
     ),
     "newer-part": Code(_INFO, "part of a RocketMQ 5 store, which rstore reads and repairs", _NOTHING, Fix.NOTHING),
+    "dledger-store": Code(
+        _INFO,
+        "the log of a DLedger store: rstore reads the store and never changes it",
+        "its own broker recovers it when it starts; restore --from-dledger makes a plain store of it",
+        Fix.NOTHING,
+    ),
     "file-size": Code(
         _ERROR, "a file has the wrong size or is in the wrong place: a broker does not start", fix=Fix.RECOVER
     ),
@@ -119,6 +125,25 @@ CODES: dict[str, Code] = {
         Fix.BRIDGE,
     ),
     "log-damage": Code(_ERROR, "damage in the middle of the log, with sound records after it", fix=Fix.BRIDGE),
+    "entry-chain": Code(
+        _ERROR,
+        "the index or the term of a DLedger entry does not follow that of the entry before it",
+        "its group ends the log there when it recovers; the messages can be read",
+    ),
+    "entry-index": Code(
+        _WARNING,
+        "a unit of DLedger's index does not match its entry",
+        "its group makes the index anew from the entries when it starts, for the last three files at least",
+    ),
+    "entry-index-missing": Code(
+        _INFO, "DLedger's index is missing", "its group makes it anew from the entries when it starts", Fix.NOTHING
+    ),
+    "entry-uncommitted": Code(
+        _INFO,
+        "a DLedger entry after the last committed one that the member noted",
+        "it notes it every 3 s: the group may have committed more, or may drop them at its next start",
+        Fix.NOTHING,
+    ),
     "log-tail": Code(_WARNING, "bytes after the log end contain no sound record", fix=Fix.RECOVER),
     "log-stale": Code(
         _WARNING,
@@ -391,7 +416,7 @@ CODES: dict[str, Code] = {
 """Every code that check reports. Stable: scripts go by them."""
 
 FILE_CODES: tuple[str, ...] = (
-    *("newer-store", "newer-part", "rocksdb-damage", "rocksdb-torn"),
+    *("newer-store", "newer-part", "dledger-store", "rocksdb-damage", "rocksdb-torn"),
     *("file-size", "file-stray", "file-absent", "file-ignored", "queue-empty"),
     *("not-closed", "repair-unfinished", "undo-unfinished", "disk-space"),
 )

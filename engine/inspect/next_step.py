@@ -75,9 +75,13 @@ NEWER = "newer-store"
 REPAIRED = "newer-part"
 _OF_A_DATABASE = ("rocksdb-damage", "queue-end", "unit-twice")
 """Of RocketMQ 5, and what its broker does not mend by itself."""
+DLEDGER = "dledger-store"
+"""The finding of a store whose log is DLedger's: it is never changed here."""
 THEIRS = NextStep(
     None, "start the store's own RocketMQ 5 broker, which recovers it; rstore does not repair one with these parts"
 )
+
+_OF_DLEDGER = "start the store's own broker, which recovers it; rstore never changes a DLedger store"
 
 
 def command_line(config: StoreConfig, *words: str) -> str:
@@ -188,6 +192,8 @@ def of_findings(
         if damaged is not None:
             return bring(f"{damaged.where}: {damaged.hint}")
         return None if everything and not wrong else THEIRS if wrong else read_newer(config)
+    if any(one.code == DLEDGER for one in findings):
+        return None if everything and not wrong else bring(_OF_DLEDGER) if wrong else read(config)
     first = min(wrong, key=lambda one: _ORDER.index(one.fix), default=None)
     if first is None or (first.fix in (Fix.ADVISE, Fix.NOTHING) and not everything):
         return None if everything else read(config)

@@ -198,6 +198,7 @@ def _splits(scanner: Scanner, start: int, end: int | None, size: int) -> Iterato
             sound_offset = scanner.find_sound_within(segment, at + size, at + 2 * size)
             if sound_offset is None:
                 break
+            sound_offset -= segment.before_record
             yield _Split(segment, at, sound_offset, True)
             at = sound_offset
         yield _Split(segment, at, until, until - at <= 2 * size)

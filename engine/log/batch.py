@@ -34,12 +34,14 @@ class RecordBatch:
         base: physical offset of the buffer's first byte.
         buffer: bytes of the log; the records lie in it.
         table: int64[n, 13], the fields of `Row`, of a batch that was read by the kernels; None of any other.
+        lead: bytes before the first record that belong to it: the header of its DLedger entry.
     """
 
-    __slots__ = ("_columns", "_in_place", "_messages", "_rows", "base", "buffer", "table")
+    __slots__ = ("_columns", "_in_place", "_messages", "_rows", "base", "buffer", "lead", "table")
 
-    def __init__(self, base: int, buffer: memoryview, rows: list[Row] | NDArray[np.int64]) -> None:
+    def __init__(self, base: int, buffer: memoryview, rows: list[Row] | NDArray[np.int64], *, lead: int = 0) -> None:
         self.base = base
+        self.lead = lead
         self.buffer = buffer
         self._rows: list[Row] | None = None
         self._in_place = False
@@ -64,8 +66,8 @@ class RecordBatch:
 
     @property
     def start(self) -> int:
-        """Physical offset of the first record."""
-        return self.offset(0)
+        """Physical offset of the first record, or of the entry that it is in."""
+        return self.offset(0) - self.lead
 
     @property
     def end(self) -> int:
@@ -145,7 +147,8 @@ class RecordBatch:
 
     def first(self, count: int) -> RecordBatch:
         """The first `count` ≥ 1 records."""
-        return RecordBatch(self.base, self.buffer, self.rows[:count] if self.table is None else self.table[:count])
+        rows = self.rows[:count] if self.table is None else self.table[:count]
+        return RecordBatch(self.base, self.buffer, rows, lead=self.lead)
 
     def note_in_place(self) -> None:
         """Somebody has looked: no record's own physicalOffset names another place."""

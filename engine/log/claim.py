@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import StorageError
+from engine.format.dledger_entry import HEAD_SIZE, judge_entry
+from engine.format.judge import Stop
 from engine.format.message import blank_length
 from engine.format.record import (
     MAGICS,
@@ -160,10 +162,22 @@ class Claims:
         """
         if at >= segment.end:
             return True
+        if segment.in_entries:
+            return self._entry_begins(segment, at)
         head = bytes(self._source.read(at - 1, 1 + V4_HEAD_SIZE))
         if blank_length(head, 1) == segment.end - at or (head[0] and not any(head[1:])):
             return True
         return self.ends(segment, at) is not None
+
+    def _entry_begins(self, segment: Segment, at: int) -> bool:
+        """The same among DLedger's entries: a sound header, or one whose record knows its own offset."""
+        head = self._source.read(at - 1, 1 + HEAD_SIZE)
+        judged = judge_entry(head[1:], 0, segment.end - at, at)
+        if not isinstance(judged, Stop) or judged.more or judged.blank:
+            return True
+        if len(head) and head[0] and not any(head[1:]):
+            return True
+        return self.ends(segment, at + HEAD_SIZE) is not None
 
     def _chained(self, segment: Segment, at: int, end: int) -> bool:
         """Whether sound records within a claim follow each other up to its end, or over it: they were there first."""
@@ -171,8 +185,8 @@ class Claims:
         while (inner := self._first_sound(segment, at, end)) is not None:
             at = inner
             while at < end and (size := self._sound_size(segment, at)) > 0:
-                at += size
-            if at >= end:
+                at += size + segment.before_record
+            if at - segment.before_record >= end:
                 return True
             at += 1
         return False

@@ -23,6 +23,8 @@ class Lies(enum.Enum):
     RECORD = "a record"
     BLANK = "the blank record that closes a file"
     DAMAGE = "damage"
+    HEADER = "the header of a DLedger entry"
+    """Its record begins where this ends."""
     GAP = "a gap (missing segments)"
     NOTHING = "nothing"
     """Outside of the log."""
@@ -68,13 +70,16 @@ def place_at(source: SegmentedLog, offset: int, log_end: int, *, max_message_siz
     path = segment.path
     start = Boundaries(source, max_message_size=max_message_size, check_crc=check_crc).before(segment, offset)
     scanner = Scanner(source, check_crc=check_crc, max_message_size=max_message_size)
-    for event in scanner.scan(start, offset + 1, resume=True):
+    for event in scanner.scan(start, offset + segment.before_record + 1, resume=True):
         if event.end <= offset:
             continue
         if isinstance(event, RecordBatch):
             places = event.offsets()
             i = int(places.searchsorted(offset, side="right")) - 1
-            begin = event.offset(i)
+            begin = event.offset(i) if i >= 0 else event.start
+            if segment.in_entries and (i < 0 or offset >= begin + len(event.record(i))):
+                record_at = event.offset(i + 1)
+                return Place(Lies.HEADER, record_at - segment.before_record, record_at, path)
             return Place(Lies.RECORD, begin, begin + len(event.record(i)), path)
         if isinstance(event, Blank):
             return Place(Lies.BLANK, event.offset, event.end, path)

@@ -7,6 +7,10 @@ magic, and the scan continues there. A record counts as found again only with th
 **and** lengths that add up **and** the body's CRC, and only outside of what a damaged record claims (engine.log.claim).
 Such a range may end after `end`, as a record may that begins before it.
 
+Segments of DLedger have each record in an entry (engine.log.entry_walk): there the chain goes from entry to entry, what
+is damaged begins at an entry, and a batch begins with a record, past its header. Where the header alone is damaged the
+scan continues at the record. A scan may start at a record or at an entry.
+
 Reads are positional and bounded: a window of `window` bytes, or one record. A record larger than maxMessageSize +
 overhead is only read whole after its own offset and its lengths have proved it (RECOVERY.md, rule 15).
 """
@@ -21,9 +25,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from engine.errors import StorageError
 from engine.files.libc import Libc
+from engine.format.dledger_entry import HEAD_SIZE, judge_entry
 from engine.format.judge import Reason, Row, Stop
 from engine.format.message import ENCODE_OVERHEAD
 from engine.format.record import (
+    BLANK_SIZE,
     MAGIC_BYTES,
     MAGIC_SIZE,
     MIN_RECORD_SIZE,
@@ -34,6 +40,7 @@ from engine.format.record import (
 )
 from engine.log.batch import RecordBatch
 from engine.log.claim import Claims
+from engine.log.entry_walk import is_bare, walk_entries
 from engine.log.source import segments_from
 from engine.log.walk import walk
 
@@ -232,6 +239,7 @@ class Scanner:
         Of a `long` log the first records come without the kernels: whoever asks for them alone shall not wait.
         """
         need = 0  # bytes that the record at `at` is known to take
+        bare = segment.in_entries  # whether a record may stand at `at` without its header
         first = long and self._may_be_long
         window = min(FIRST_WINDOW, self._window) if first else self._window
         while at < until:
@@ -245,8 +253,9 @@ class Scanner:
                     reason = Reason.CUT
             window = min(2 * window, self._window)
             if reason is None:
-                batch, stop = self._walk(at, buffer, segment.end - at, until - at)
+                batch, stop = self._walk_in(segment, at, buffer, until - at, bare)
                 if batch is not None:
+                    bare = False
                     yield batch
                     if first:
                         first, self._may_be_long, self._fast = False, False, load_fast_walk()
@@ -257,8 +266,8 @@ class Scanner:
                     yield Blank(at, stop.blank)
                     return False
                 need, reason = stop.more, stop.reason
-                if need > self._large:
-                    reason = self._why_not_read(at)
+                if need > self._large + segment.before_record:
+                    reason = self._why_not_read(segment, at, bare)
             if reason is None:
                 continue
             if not resume:
@@ -266,12 +275,14 @@ class Scanner:
                 return True
             end = self._end_of_damage(segment, at, until, reason)
             yield Damage(at, reason, segment, end - at)
-            at, need = end, 0
+            at, need, bare = end, 0, segment.in_entries
             window = min(FIRST_WINDOW, self._window)
         return False
 
     def _end_of_damage(self, segment: Segment, at: int, until: int, reason: Reason) -> int:
         """Where the damage ends that the chain of records has come to: at a sound record, or at `until`."""
+        if segment.in_entries:
+            return self._end_of_damaged_entry(segment, at, until, reason)
         after = at
         while reason is not Reason.UNREADABLE and (claimed := self._claims.end_at_chain(segment, after)) is not None:
             if claimed >= until or self._sound_size(segment, claimed) > 0:
@@ -279,6 +290,67 @@ class Scanner:
             after = claimed
         sound_offset = self._find_in_segment(segment, after + (after == at), until)
         return until if sound_offset is None else sound_offset
+
+    def _end_of_damaged_entry(self, segment: Segment, at: int, until: int, reason: Reason) -> int:
+        """The same among entries: at a sound entry, or at a sound record whose header is damaged."""
+        after = at
+        while reason is not Reason.UNREADABLE and after < until:
+            record_at = after + HEAD_SIZE
+            if self._sound_size(segment, record_at) > 0:  # the header alone is damaged
+                return min(record_at, until)
+            claimed = self._claims.end_at_chain(segment, record_at)
+            if claimed is None:
+                break
+            if claimed >= until or self._is_entry(segment, claimed):
+                return claimed
+            after = claimed
+        record_offset = self._find_in_segment(segment, after + (after == at), until)
+        if record_offset is None:
+            return until
+        entry_at = record_offset - HEAD_SIZE
+        return entry_at if entry_at > at and self._is_entry(segment, entry_at) else record_offset
+
+    def _is_entry(self, segment: Segment, at: int) -> bool:
+        """Whether a sound entry with a sound record lies there."""
+        try:
+            head = self._source.read(at, HEAD_SIZE)
+            size = judge_entry(head, 0, segment.end - at, at)
+        except StorageError:
+            return False
+        whole = size.more if isinstance(size, Stop) else size
+        return whole > HEAD_SIZE and self._sound_size(segment, at + HEAD_SIZE) == whole - HEAD_SIZE
+
+    def _walk_in(
+        self, segment: Segment, at: int, buffer: memoryview, limit: int, bare: bool
+    ) -> tuple[RecordBatch | None, Stop]:
+        """As `_walk`. `bare`: in a segment of entries, a record without its header may stand at `at`."""
+        room = segment.end - at
+        return (
+            self._walk_entries(at, buffer, room, limit, bare)
+            if segment.in_entries
+            else self._walk(at, buffer, room, limit)
+        )
+
+    def _walk_entries(
+        self, at: int, buffer: memoryview, room: int, limit: int, bare: bool
+    ) -> tuple[RecordBatch | None, Stop]:
+        """As `_walk`, in a segment of entries."""
+        if self._fast is not None:
+            from engine.log.kernels.entry_walk import fast_walk_entries
+
+            table, stop = fast_walk_entries(buffer, 0, room, at, check_crc=self._check_crc, bare=bare)
+            table = table[: table[:, 0].searchsorted(limit)]
+            return _in_entries(at, buffer, table), stop
+        rows: list[Row] = []
+        stop = walk_entries(buffer, 0, room, at, rows, check_crc=self._check_crc, bare=bare)
+        self._count_plain(stop.position)
+        return _in_entries(at, buffer, _before(rows, limit)), stop
+
+    def _count_plain(self, size: int) -> None:
+        """So many bytes were read without kernels: of a long log the rest is read by them."""
+        self._walked += size
+        if self._may_be_long and self._walked >= LONG:  # small segments, one by one
+            self._may_be_long, self._fast = False, load_fast_walk()
 
     def _walk(self, at: int, buffer: memoryview, room: int, limit: int) -> tuple[RecordBatch | None, Stop]:
         """The records at the physical offset `at` that start before the position `limit`, and where the walk ended."""
@@ -288,9 +360,7 @@ class Scanner:
             return RecordBatch(at, buffer, table) if len(table) else None, stop
         rows: list[Row] = []
         stop = walk(buffer, 0, room, rows, check_crc=self._check_crc)
-        self._walked += stop.position
-        if self._may_be_long and self._walked >= LONG:  # small segments, one by one
-            self._may_be_long, self._fast = False, load_fast_walk()
+        self._count_plain(stop.position)
         rows = _before(rows, limit)
         return RecordBatch(at, buffer, rows) if rows else None, stop
 
@@ -305,9 +375,11 @@ class Scanner:
                     raise
                 length = max(length >> 2, least)
 
-    def _why_not_read(self, at: int) -> Reason | None:
-        """Why a record that claims to be very large isn't read; None when it proves itself."""
+    def _why_not_read(self, segment: Segment, at: int, bare: bool) -> Reason | None:
+        """Why a record that claims to be very large isn't read; None when it proves itself. `bare`: as `_walk_in`."""
         try:
+            if not (bare and is_bare(self._source.read(at, BLANK_SIZE), 0)):
+                at += segment.before_record
             return None if self._proves_itself(at) else Reason.SIZE
         except StorageError:
             return Reason.UNREADABLE
@@ -394,6 +466,13 @@ def ready_kernels() -> None:
     fast_walk = load_fast_walk()
     if fast_walk is not None:
         fast_walk(bytes(MIN_RECORD_SIZE), 0, MIN_RECORD_SIZE)
+
+
+def _in_entries(base: int, buffer: memoryview, rows: list[Row] | NDArray[np.int64]) -> RecordBatch | None:
+    """A batch of records in entries; the first may have no header."""
+    if not len(rows):
+        return None
+    return RecordBatch(base, buffer, rows, lead=HEAD_SIZE if rows[0][0] >= HEAD_SIZE else 0)
 
 
 def _before(rows: list[Row], limit: int) -> list[Row]:

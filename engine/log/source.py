@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import StorageError
+from engine.format.dledger_entry import HEAD_SIZE
 from engine.format.record import BLANK_SIZE
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ MOST_OPEN = 16
 class Segment:
     """One commit log file: physical offset of its first byte, length in bytes, where it is.
 
+    `in_entries`: its records are the bodies of DLedger entries (engine.format.dledger_entry).
+
     A plan shows the log as it will be: `source` is the file that holds the bytes until it gets the name `path`, `held`
     the length of a file that will be made `size` bytes long (after fewer there are zeros, of more the rest goes): of 0
     there may be no file yet.
@@ -40,6 +43,12 @@ class Segment:
     path: str
     source: str | None = field(default=None, kw_only=True)
     held: int | None = field(default=None, kw_only=True)
+    in_entries: bool = field(default=False, kw_only=True)
+
+    @property
+    def before_record(self) -> int:
+        """Bytes before each record that belong to it: an entry's header."""
+        return HEAD_SIZE if self.in_entries else 0
 
     @property
     def end(self) -> int:
@@ -63,7 +72,7 @@ class Segment:
 
     def placed(self) -> Segment:
         """The same once its file has its name and its length."""
-        return Segment(self.offset, self.size, self.path)
+        return Segment(self.offset, self.size, self.path, in_entries=self.in_entries)
 
 
 def segments_from(segments: Sequence[Segment], offset: int) -> Iterator[Segment]:

@@ -141,12 +141,13 @@ class RecordCounter:
 
     def count(self, start: int, end: int) -> Iterator[Counted]:
         """As `Scanner.scan` with `resume`, for a range of one file: physical offsets, the first one a record's."""
-        room_ends = next((s.end for s in self._scanner.segments if s.offset <= start < s.end), end)
+        segment = next((s for s in self._scanner.segments if s.offset <= start < s.end), None)
+        room_ends, head = (end, 0) if segment is None else (segment.end, segment.before_record)
         room = self._room()
         try:
             at = start
             while at < end:
-                counted, at, is_odd = self._plain(room, at, min(end, room_ends), room_ends)
+                counted, at, is_odd = self._plain(room, at, min(end, room_ends), room_ends, head)
                 if counted is not None:
                     yield counted
                 if is_odd:
@@ -170,8 +171,10 @@ class RecordCounter:
             )
             return _Room(*(np.empty(shape, dtype=kind) for shape, kind in kinds))
 
-    def _plain(self, room: _Room, start: int, end: int, room_ends: int) -> tuple[Tally | None, int, bool]:
-        """Plain sound records from `start` on; where they end; whether something else is there."""
+    def _plain(self, room: _Room, start: int, end: int, room_ends: int, head: int) -> tuple[Tally | None, int, bool]:
+        """Plain sound records from `start` on; where they end; whether something else is there. `head`: bytes before
+        each of them.
+        """
         at, total = start, _Sum()
         is_odd = False
         while not is_odd and at < end and at - start < _MOST:
@@ -180,19 +183,21 @@ class RecordCounter:
             except StorageError:  # the scanner finds out which page it is
                 is_odd = True
                 break
-            length, is_odd = self._walk(room, size, at, end, room_ends, total)
+            length, is_odd = self._walk(room, size, at, end, room_ends, head, total)
             at += length
             is_odd = is_odd or length == 0
         return total.tally(start, at), at, is_odd
 
-    def _walk(self, room: _Room, size: int, at: int, end: int, room_ends: int, total: _Sum) -> tuple[int, bool]:
+    def _walk(
+        self, room: _Room, size: int, at: int, end: int, room_ends: int, head: int, total: _Sum
+    ) -> tuple[int, bool]:
         """Of one window: bytes, whether something else follows; `total` gets what there is."""
         import numpy as np
 
         data = room.buffer[:size]
         while True:
             records, messages, length, is_odd, others, doubtful, wrong, have = self._tally(
-                data, room_ends - at, end - at, at, int(self._demand), room.moved, room.doubtful, room.faults
+                data, room_ends - at, end - at, at, head, int(self._demand), room.moved, room.doubtful, room.faults
             )
             if others <= len(room.moved) and doubtful <= len(room.doubtful) and wrong <= len(room.faults):
                 total.records += records

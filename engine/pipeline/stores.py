@@ -215,5 +215,11 @@ def _look(disk: Disk, name: str, root: Path, config: Path | None, *, follow_link
     words = ("--store", os.fspath(root), *(() if config is None else ("-c", os.fspath(config))))
     # what an error says to run next names the store
     files = survey(disk, replace(of_store(root, config), typed=words, follow_links=follow_links))
+    if files.dledger is not None:
+        raise NotAStore(
+            "a DLedger store, which jobs on Spark do not read",
+            path=files.root,
+            hint="rstore restore --from-dledger makes a plain store of it",
+        )
     live = holder_of(disk, files.root) is not None
     return StoreRef(name, files.config, files.log, live, None if config is None else os.path.abspath(config))

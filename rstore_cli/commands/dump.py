@@ -1,4 +1,5 @@
-"""`rstore dump`: everything as it lies on disk. What RocketMQ 5 alone has is in dump_timer."""
+"""`rstore dump`: everything as it lies on disk. What RocketMQ 5 alone has is in dump_timer, DLedger's entries
+are in dump_dledger."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import typer
 from engine.format.quantities import moment
 from rstore_cli._common import FOUND, OK, Jobs, Settings, parse_size, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
-from rstore_cli.commands import dump_tiered, dump_timer
+from rstore_cli.commands import dump_dledger, dump_tiered, dump_timer
 from rstore_cli.commands.dump_timer import Limit
 from rstore_cli.render import say_not_read
 
@@ -26,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     no_args_is_help=False,
-    help="Show every field of log, queues, index, checkpoint, timer, epochs or config. "
+    help="Show every field of log, queues, index, checkpoint, timer, epochs, DLedger entries or config. "
     "Reads only; continues after damage.",
 )
 _WIDTHS = {
@@ -267,6 +268,7 @@ app.command("timerlog")(dump_timer.timerlog)
 app.command("timerwheel")(dump_timer.timerwheel)
 app.command("epoch")(dump_timer.epoch)
 app.command("tiered")(dump_tiered.tiered)
+app.command("dledger")(dump_dledger.dledger)
 
 
 @app.command()

@@ -1,7 +1,8 @@
-"""`rstore restore`: a store from a snapshot, whole or up to a moment."""
+"""`rstore restore`: a store from a snapshot, whole or up to a moment; a plain one from a DLedger store."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,8 +13,10 @@ from rstore_cli.render import count, printable, size
 from rstore_cli.repository import KeyCommand, KeyFile, Repo, open_repo
 
 if TYPE_CHECKING:
+    from engine.backup.restore.dledger import DLedgerPlan, MigratedStore
     from engine.backup.restore.restore import RestoredStore
     from engine.inspect.check.check import CheckResult
+    from rstore_cli._common import Settings
     from rstore_cli.render import Output
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -51,6 +54,17 @@ def restore(
             "snapshot before the end of the restored log).",
         ),
     ] = "as-were",
+    from_dledger: Annotated[
+        Path | None,
+        typer.Option("--from-dledger", metavar="DIR", help="Make a plain store of this DLedger store instead."),
+    ] = None,
+    from_conf: Annotated[
+        Path | None, typer.Option("--from-conf", metavar="FILE", help="The broker.conf of that DLedger store.")
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="With --from-dledger: show the plan and change nothing (exit code 1)."),
+    ] = False,
     no_check: Annotated[
         bool, typer.Option("--no-check", help="Do not read the restored store once more to check it.")
     ] = False,
@@ -58,7 +72,8 @@ def restore(
 ) -> None:
     """Restore a snapshot into --store, an empty or a new directory, and check it.
 
-    --topic restores some topics alone: messages keep their queue offsets and get new physical offsets.
+    --topic restores some topics alone: messages keep their queue offsets and get new physical offsets. So do those of
+    a DLedger store, which --from-dledger reads instead of a repository: it is not changed, its broker must be stopped.
 
     Without SNAPSHOT the latest one is restored. Every piece is proved before it is written; queues and index are made
     from the log. After an interruption, run the same command again. Exit code 1 when the log has the damage that it had
@@ -66,6 +81,13 @@ def restore(
     """
     settings = settings_of(context)
     output = settings.output()
+    if from_dledger is not None:
+        given = (name, to_time, to_offset, before_message, topic, key_file, key_command)
+        if snapshot != "latest" or offsets != "as-were" or any(one is not None for one in given):
+            raise InvalidArgument("--from-dledger takes all messages of a store: no snapshot, no selection")
+        raise typer.Exit(_from_dledger(settings, from_dledger, from_conf, jobs, dry_run=dry_run, no_check=no_check))
+    if dry_run or from_conf is not None:
+        raise InvalidArgument("--dry-run and --from-conf require --from-dledger")
 
     from engine.backup.restore.cut import Upto
     from engine.backup.restore.offsets import Offsets
@@ -103,6 +125,80 @@ def restore(
     raise typer.Exit(OK if restored.refusal is None and (checked is None or checked.ok) else FOUND)
 
 
+def _from_dledger(
+    settings: Settings, source: Path, conf: Path | None, jobs: int | None, *, dry_run: bool, no_check: bool
+) -> int:
+    from engine.backup.restore.dledger import migrate, plan_migration
+    from engine.config import of_store
+    from engine.files.disk import Disk
+    from engine.inspect.check.check import check
+    from rstore_cli.access import demand_access
+
+    output = settings.output()
+    config = settings.load()
+    demand_access(source, settings.words)
+    disk, of_source = Disk(), of_store(source, conf)
+    if dry_run:
+        plan = plan_migration(disk, config, of_source)
+        if output.json:
+            output.document({**plan.to_json(), "done": False})
+        else:
+            _show_plan(output, plan)
+            output.text("Nothing was changed.")
+        return FOUND
+    settings.on_interrupt = "the store is not complete yet; the same command makes it"
+    with output.progress("reading entries") as tick:
+        made = migrate(disk, config, of_source, jobs=jobs, progress=tick)
+    settings.on_interrupt = "the store is complete, and was not checked: rstore check"
+    checked = None
+    if made.refusal is None and not no_check:
+        with output.progress("checking") as tick:
+            checked = check(disk, settings.load(), jobs=jobs, progress=tick)
+    if output.json:
+        output.document({**made.to_json(), "done": True, "check": None if checked is None else checked.to_json()})
+    else:
+        _show_plan(output, made.plan)
+        _show_made(output, made, checked)
+    return OK if not made.lost_ranges and made.refusal is None and (checked is None or checked.ok) else FOUND
+
+
+def _show_plan(output: Output, plan: DLedgerPlan) -> None:
+    plain = f" and {count(plan.plain_segments, 'plain segment')}" if plan.plain_segments else ""
+    output.text(
+        f"{count(plan.entry_files, 'file')} of DLedger's entries{plain} of {printable(plan.source)}, "
+        f"offsets {plan.start} to {plan.end}, become a plain store in {printable(plan.target)}"
+    )
+    output.text(f"Queue offsets, times, hosts and properties stay; {count(len(plan.beside), 'file')} come along.")
+    for note in plan.notes:
+        output.text(f"Note: {note}.")
+
+
+def _show_made(output: Output, made: MigratedStore, checked: CheckResult | None) -> None:
+    output.text(
+        f"Made: {count(made.messages, 'message')} in {count(made.records, 'record')}, "
+        f"offsets {made.start} to {made.end}, in {made.seconds:.1f} s"
+    )
+    for at, length, why in made.lost:
+        output.warn(f"lost: {length} bytes at {at}: {why}")
+    if made.lost_ranges > len(made.lost):
+        output.warn(f"lost: {count(made.lost_ranges - len(made.lost), 'more range')}")
+    for problem in made.problems:
+        output.warn(problem)
+    if made.refusal is not None:
+        output.warn(f"Queues and index are not made: {made.refusal}")
+    else:
+        _show_check(output, checked)
+
+
+def _show_check(output: Output, checked: CheckResult | None) -> None:
+    if checked is not None and checked.ok:
+        output.text("Checked: nothing is wrong.")
+    elif checked is None:
+        output.text("Not checked. Next: rstore check")
+    else:
+        output.text(f"Checked: {count(len(checked.findings), 'finding')}. Next: rstore check")
+
+
 def _show(output: Output, restored: RestoredStore, checked: CheckResult | None) -> None:
     rate = f", {size(int(restored.read / restored.seconds))}/s" if restored.seconds >= 0.1 else ""
     output.text(
@@ -121,9 +217,5 @@ def _show(output: Output, restored: RestoredStore, checked: CheckResult | None) 
         output.warn(
             f"The log has damage, as it had when it was backed up; queues and index are not made: {restored.refusal}"
         )
-    elif checked is not None and checked.ok:
-        output.text("Checked: nothing is wrong.")
-    elif checked is None:
-        output.text("Not checked. Next: rstore check")
     else:
-        output.text(f"Checked: {count(len(checked.findings), 'finding')}. Next: rstore check")
+        _show_check(output, checked)

@@ -14,7 +14,7 @@ import tempfile
 import time
 import zlib
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.client.connection import RemotingClient
@@ -271,18 +271,12 @@ async def _send(address: str, recipe: Recipe, *, made: bool) -> None:
     """`made`: the topics are there; the type of a topic's queues can't be given again."""
     async with await RemotingClient.connect(address) as client:
         for topic in recipe.topics:
-            given = {
-                "topic": topic.name, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6",
-                "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
-                "attributes": "" if made else topic.attributes,
-            }  # fmt: skip
-            answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, given, timeout_s=20)
-            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            await make_topic(client, replace(topic, attributes="") if made else topic)
             for at in range(0, topic.count, topic.batch):
-                await _put(client, topic, at)
+                await put(client, topic, at)
         for topic in recipe.topics:
             for queue_id in range(2):
-                await _until_there(client, topic, queue_id)
+                await until_there(client, topic, queue_id)
         for group, name, queue_id, offset in recipe.offsets:
             made = {"groupName": group, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16}
             body = json.dumps(made).encode()
@@ -293,8 +287,19 @@ async def _send(address: str, recipe: Recipe, *, made: bool) -> None:
             assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
-async def _put(client: RemotingClient, topic: Topic, at: int) -> None:
-    said = {"KEYS": f"{topic.name}-{at}", "TAGS": "even" if at % 4 < 2 else "odd"}
+async def make_topic(client: RemotingClient, topic: Topic) -> None:
+    """Makes a topic of two queues."""
+    given = {
+        "topic": topic.name, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6",
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false", "attributes": topic.attributes,
+    }  # fmt: skip
+    answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, given, timeout_s=20)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def put(client: RemotingClient, topic: Topic, at: int, **more: str) -> None:
+    """Puts message (or batch) `at` of a topic. `more`: properties."""
+    said = more | {"KEYS": f"{topic.name}-{at}", "TAGS": "even" if at % 4 < 2 else "odd"}
     if topic.delay_s:
         said["TIMER_DELAY_SEC"] = str(topic.delay_s)
     ext = {
@@ -337,7 +342,7 @@ def _inner(topic: Topic, at: int) -> bytes:
     return head + body + struct.pack(">h", len(said)) + said
 
 
-async def _until_there(client: RemotingClient, topic: Topic, queue_id: int) -> None:
+async def until_there(client: RemotingClient, topic: Topic, queue_id: int) -> None:
     """Waits until the queue has all that is due soon."""
     if topic.delay_s > 60:
         return

@@ -16,7 +16,7 @@ from engine.format.record import BLANK_MAGIC
 from rstore_cli.app import COMMANDS
 from tests.docs.markdown import section, tables
 from tests.rstore_cli.conftest import Cli, cli, damage
-from tests.support import newer
+from tests.support import dledger, newer
 from tests.support.checking import check_clean
 
 __all__ = ["cli"]
@@ -133,6 +133,13 @@ def test_tiered_files(cli: Cli, tmp_path: Path) -> None:
     lines = cli("--json", "dump", "tiered", newer.unpack_files("tiered", tmp_path)).lines
     assert all(set(line) == keys_of("Units, entries", "dump tiered") for line in lines)
     assert lines
+
+
+def test_entries_of_dledger(cli: Cli, tmp_path: Path) -> None:
+    lines = cli("--store", dledger.unpack("mixed4", tmp_path), "--json", "dump", "dledger").lines
+    stated = keys_of("Units, entries", "dump dledger")
+    assert {line["kind"] for line in lines} == {"entry", "blank"}
+    assert all(set(line) == stated for line in lines if line["kind"] == "entry")
 
 
 def test_what_rocketmq_5_adds_to_the_checkpoint(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -16,6 +16,7 @@ from engine.format import (
     batch,
     batch_unit,
     checkpoint,
+    dledger_entry,
     epoch_file,
     hashing,
     index_file,
@@ -45,7 +46,7 @@ from engine.format.record import (
     store_timestamp_position,
 )
 from tests.docs.markdown import Table, code_blocks, hexdump, section, tables
-from tests.support import newer
+from tests.support import dledger, newer
 
 FORMAT = Path(layouts.__file__).with_name("FORMAT.md")
 CODES = {"i16": "h", "i32": "i", "u32": "I", "i64": "q", "8": "8s"}
@@ -71,6 +72,8 @@ LAYOUTS: list[tuple[str, struct.Struct, list[str] | None]] = [
     ("Timer log blank", timer_log._BLANK, fields_of(timer_log.TimerBlank)),
     ("Timer wheel slot", timer_wheel._SLOT, fields_of(timer_wheel.TimerSlot)),
     ("Timer checkpoint", timer_check._FIELDS, fields_of(timer_check.TimerCheck)),
+    ("DLedger entry", dledger_entry._HEAD, fields_of(dledger_entry.DLedgerEntry)),
+    ("DLedger index unit", dledger_entry._INDEX_UNIT, fields_of(dledger_entry.DLedgerIndexUnit)),
 ]
 
 
@@ -114,6 +117,8 @@ def test_array_layouts_are_the_same() -> None:
         "Index entry": index_file.entry_dtype(),
         "Timer log unit": timer_log.unit_dtype(),
         "Timer wheel slot": timer_wheel.slot_dtype(),
+        "DLedger entry": dledger_entry.head_dtype(),
+        "DLedger index unit": dledger_entry.index_dtype(),
     }
     for title, dtype in arrays.items():
         assert dtype.fields is not None
@@ -258,6 +263,18 @@ class TestTheExample:
         for path, at, data in places:
             assert path.read_bytes()[at : at + len(data)] == data
         assert f"index/{index.name}" in section(FORMAT, "An index file")
+
+
+def test_the_example_of_an_entry(tmp_path: Path) -> None:
+    at, data = hexdump(code_blocks(section(FORMAT, "A DLedger entry"))[0])
+    one = dledger_entry.decode(data)
+    assert stated_in("A DLedger entry")[0] == dataclasses.asdict(one)
+    assert one.encode() == data
+    first = dledger.entry_files(dledger.unpack("mixed4", tmp_path))[0]
+    assert first.read_bytes()[at : at + len(data)] == data
+    start = int(first.name)
+    text = section(FORMAT, "A DLedger entry")
+    assert f"{start} + {at} + {dledger_entry.HEAD_SIZE} = {one.pos + dledger_entry.HEAD_SIZE}." in text
 
 
 class TestTheExampleOfRocketMQ5:

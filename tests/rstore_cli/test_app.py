@@ -39,7 +39,18 @@ def test_every_command_explains_itself(name: str, cli: Cli) -> None:
         assert option in ran.out
 
 
-DUMPS = ("commitlog", "consumequeue", "index", "checkpoint", "timerlog", "timerwheel", "epoch", "tiered", "config")
+DUMPS = (
+    "commitlog",
+    "consumequeue",
+    "index",
+    "checkpoint",
+    "timerlog",
+    "timerwheel",
+    "epoch",
+    "dledger",
+    "tiered",
+    "config",
+)
 
 
 @pytest.mark.parametrize("name", DUMPS)
@@ -393,6 +404,7 @@ READING = [
     ("dump", "timerlog", "--due"),
     ("dump", "timerwheel"),
     ("dump", "epoch"),
+    ("dump", "dledger"),
     ("dump", "config"),
     ("get", "T", "0", "--count", "100"),
     ("get", "T", "0", "--at", "1h ago"),

@@ -53,6 +53,7 @@ READ = (
         "dump timerlog --due",
         "dump timerwheel",
         "dump epoch",
+        "dump dledger",
         "dump config",
     ),
     *(

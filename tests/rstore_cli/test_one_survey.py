@@ -17,7 +17,7 @@ READ = (
     ("get", "T", "0"), ("query", "T", "k1"), ("put", "T", "--body", "x"), ("put", "New", "--body", "x"),
     ("dump", "commitlog"), ("dump", "commitlog", "--topic", "Other"), ("dump", "consumequeue", "T", "0"),
     ("dump", "index"), ("dump", "checkpoint"), ("dump", "timerlog"),
-    ("dump", "timerlog", "--due"), ("dump", "timerwheel"), ("dump", "epoch"), ("dump", "config"),
+    ("dump", "timerlog", "--due"), ("dump", "timerwheel"), ("dump", "epoch"), ("dump", "dledger"), ("dump", "config"),
     ("config", "history"), ("salvage", "list"),
     ("salvage", "scan"), ("undo", "--list"),
 )  # fmt: skip

@@ -49,7 +49,7 @@ def without(*runs: tuple[str, ...]) -> list[tuple[int, str, str]]:
 READING = (
     "status --full", "plan-start", "recover --whole --dry-run", "verify-crc", "check", "doctor", "offsets list",
     "dump commitlog --limit 50", "dump consumequeue Orders 0", "dump index --limit 50", "dump checkpoint",
-    "dump timerlog --due", "dump timerwheel", "dump epoch",
+    "dump timerlog --due", "dump timerwheel", "dump epoch", "dump dledger",
     "get Orders 0", "query Hot k40", "reindex --dry-run", "truncate --to-offset 0 --dry-run", "salvage scan",
     "rebuild-config --dry-run", "undo --list",
 )  # fmt: skip

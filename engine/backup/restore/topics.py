@@ -74,22 +74,29 @@ class TopicsLog:
         """Physical offset after the last record."""
         return self._at
 
-    def append(self, record: memoryview) -> None:
-        """A record, at the log's end. A blank record closes a file that has no room for it (CommitLog#doAppend)."""
-        room = self._segment + self._segment_size - self._at
-        if len(record) + BLANK_SIZE > room:
-            self._buffer += encode_blank(room)
-            self._close()
-            self._segment += self._segment_size
-            self._at = self._segment
+    def append(self, record: memoryview) -> int:
+        """A record, at the log's end: its physical offset there. A blank record closes a file that has no room for it
+        (CommitLog#doAppend).
+        """
+        if len(record) + BLANK_SIZE > self._segment + self._segment_size - self._at:
+            self._close_with_blank()
         if self._file is None:
             self._open()
-        at = len(self._buffer)
+        at, place = len(self._buffer), self._at
         self._buffer += record
-        LONG.pack_into(self._buffer, at + POSITION_PHYSICAL_OFFSET, self._at)
+        LONG.pack_into(self._buffer, at + POSITION_PHYSICAL_OFFSET, place)
         self._at += len(record)
         if len(self._buffer) >= _AT_ONCE:
             self._write()
+        return place
+
+    def begin(self, offset: int) -> None:
+        """The next record lies at the beginning of a file, where that is the next one that begins; else where it comes.
+
+        `offset`: physical, of that file.
+        """
+        if self._at > self._segment and offset == self._segment + self._segment_size:
+            self._close_with_blank()
 
     def finish(self) -> None:
         """All is on the disk. Raises StorageError."""
@@ -97,6 +104,13 @@ class TopicsLog:
             self._file.allocate(0, self._segment_size)
             self._close()
         self._disk.sync_dir(self._directory)
+
+    def _close_with_blank(self) -> None:
+        """A blank record closes the file, and the next one begins."""
+        self._buffer += encode_blank(self._segment + self._segment_size - self._at)
+        self._close()
+        self._segment += self._segment_size
+        self._at = self._segment
 
     def _open(self) -> None:
         path = os.path.join(self._directory, segment_name(self._segment))

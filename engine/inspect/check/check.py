@@ -28,6 +28,7 @@ from engine.format.quantities import counted
 from engine.inspect import next_step
 from engine.inspect.check import config as check_config
 from engine.inspect.check.batch_queues import BatchQueueJudge
+from engine.inspect.check.entries import check_runs
 from engine.inspect.check.files import as_planned, file_findings, path_findings, space_findings, unnamed_finding
 from engine.inspect.check.index import IndexPart, check_index_file, check_order
 from engine.inspect.check.log import LogPart
@@ -352,6 +353,8 @@ class _Run:
             detail = f"{counted(stale.records, 'record')} from {stale.offset} to {stale.end}"
             self._findings.add("log-stale", segment.path, where, detail, stale.records)
             parts = reading.parts(stale.offset)
+        if files.dledger is not None:
+            check_runs(self._disk, files, [part.entries for part in parts], self._findings, live=self.live)
         for part in parts:
             self._findings.merge(part.findings)
             self._seen.records += part.records

@@ -13,7 +13,7 @@ from engine.inspect.finding_codes import Fix
 from engine.inspect.store.change_gate import ChangeKind, is_kept_right
 from engine.inspect.store.known import known_of
 from engine.inspect.store.layout import arranged
-from engine.inspect.store.newer import ROCKSDB_CONFIG, ROCKSDB_QUEUES
+from engine.inspect.store.newer import DLEDGER, ROCKSDB_CONFIG, ROCKSDB_QUEUES
 from engine.inspect.store.odd import QUEUE_EMPTY, SIZE, STRAY
 from engine.inspect.store.path_slips import hint_of, key_of, log_settings, meant_instead, slip_of
 from engine.inspect.store.repairs import unfinished
@@ -84,6 +84,7 @@ def _newer_findings(files: StoreFiles, findings: Findings) -> None:
         if unread and part.what in (ROCKSDB_QUEUES, ROCKSDB_CONFIG) and not has_rocksdict():
             unread = ", read with the package rocksdict: pip install 'rstore[rocksdb]'"
         code = "newer-part" if is_kept_right(part, ChangeKind.LOG) else "newer-store"
+        code = "dledger-store" if part.what == DLEDGER else code
         findings.add(code, part.where, part.where, part.what + unread)
     if isinstance(files.newer.unread, FormatError) and files.newer.queue_database:
         note_damage(files, files.newer.unread, findings)

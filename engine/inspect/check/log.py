@@ -18,6 +18,7 @@ from engine.format.judge import Reason
 from engine.format.quantities import counted
 from engine.format.queue_unit import EXT_ADDRESS_MAX
 from engine.inspect.check.doubts import DoubtfulRecords
+from engine.inspect.check.entries import EntryChain, EntryRun
 from engine.inspect.check.index import IndexPiece, KeyComparer
 from engine.inspect.check.queue_compare import QueueComparer, lost_delivery_time
 from engine.inspect.check.rocksdb_queues import StoreTimes
@@ -85,7 +86,7 @@ class LogPart:
     ranges with a sound record after them; `held`: those at the run's end. `right`: units (queue offsets) that are
     their record's. `pending`: records without a unit (row_dtype, `queue` a place in `queues`), `more_pending` beyond.
     `back`: the last places where a stale tail may begin (physical), with the store time (ms) in front; `last_stored`:
-    store time of the last record.
+    store time of the last record. `entries`: the first and the last DLedger entry.
     """
 
     start: int
@@ -108,6 +109,7 @@ class LogPart:
     back: list[tuple[int, int]] = field(default_factory=list)
     last_stored: int = 0
     in_time: bool = True
+    entries: EntryRun | None = None
 
 
 def check_apart(task: LogTask) -> LogPart:
@@ -153,6 +155,7 @@ class _Run:
         self._queues = QueueComparer(
             disk, files.queues, self._numbers, config.mapped_file_size_consume_queue, units.observe
         )
+        self._entries = None if files.dledger is None else EntryChain(disk, files.dledger, part.findings)
         self._keys: KeyComparer | None = None
         if task.pieces is not None:
             tags = TagKeys(disk, files.log) if files.newer else None
@@ -186,6 +189,9 @@ class _Run:
             self._keys.flush(part.reached)
             part.into_damage, part.keys = self._keys.into_damage, self._keys.compared
         self._doubtful.close()
+        if self._entries is not None:
+            self._entries.close()
+            part.entries = self._entries.run
         part.queues = [self._numbers[i] for i in range(len(self._numbers))]
         part.right = [(n, list(account.right)) for n, account in self._queues.accounts.items() if account.right]
         self._keep_pending()
@@ -237,6 +243,8 @@ class _Run:
         if self._task.live and event.reason is Reason.UNREADABLE and not self._disk.exists(segment.path):
             raise StorageError("the file was deleted while it was read", path=segment.path)
         self._part.held.append(event)
+        if self._entries is not None:
+            self._entries.broken()
         if self._keys is not None:
             self._keys.lost(event.offset, event.length)
 
@@ -285,6 +293,8 @@ class _Run:
                 self._bridged.add(at, at + size)
                 detail = f"{size} bytes at {at}"
                 part.findings.add("log-bridged", segment.path, place(segment.path, at), detail, hint=_MOVED_AWAY)
+        if self._entries is not None and segment.in_entries:
+            self._entries.feed(batch, segment)
         parts, doubts, crc_faults = prepared or self._prepare(batch)
         self._doubtful.add(doubts, segment)
         add_faults(self._crc_faults, crc_faults)

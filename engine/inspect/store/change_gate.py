@@ -12,6 +12,7 @@ part beyond that it is there is not decided here.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -19,15 +20,16 @@ from typing import TYPE_CHECKING
 
 from engine.errors import NewerStore
 from engine.files.listing import list_segments
+from engine.inspect.store.dledger import dledger_place
 from engine.inspect.store.newer import (
     BATCH_QUEUES,
     CONTROLLER,
+    DLEDGER,
     FILES,
     PROPERTY_CRC,
     TIMER,
     Newer,
     NewerPart,
-    demand_own_log,
     newer_parts,
 )
 from engine.inspect.store.segment_size import settled_segment_size
@@ -94,17 +96,20 @@ def refuse_open(disk: Disk, config: StoreConfig, kind: ChangeKind) -> None:
     """Before a directory is opened to be changed; the segments that it goes by are those of a survey.
 
     Raises:
-        NewerStore: it holds what such a change does not keep right. NotAStore: DLedger's. StorageError.
+        NewerStore: it holds what such a change does not keep right. NotAStore: several brokers of a DLedger group.
+        StorageError.
     """
     root = os.fspath(config.store_path_root_dir)
     if not disk.is_dir(root):
         return
     entries = disk.scandir(root)
-    demand_own_log(config, root, (entry.name for entry in entries))
+    dledger = dledger_place(disk, config, root, [entry.name for entry in entries])
     directories = [path for path in config.log_directories if disk.is_dir(path)]
     size = settled_segment_size(disk, config, directories)
     segments = list_segments(disk, directories, size).files
-    refuse_change(root, newer_parts(disk, config, root, entries, [segment.path for segment in segments]), kind)
+    paths = [segment.path for segment in segments]
+    where = None if dledger is None else dledger.where(root)
+    refuse_change(root, newer_parts(disk, config, root, entries, paths, dledger=where), kind)
 
 
 def refuse_change(root: str, newer: Newer, kind: ChangeKind) -> None:
@@ -112,13 +117,18 @@ def refuse_change(root: str, newer: Newer, kind: ChangeKind) -> None:
     parts = hindering(newer, kind)
     if parts:
         raise NewerStore(
-            f"a RocketMQ 5 store, with {parts}, which {kind.value} by rstore does not keep right",
+            f"{parts.described}, which {kind.value} by rstore does not keep right",
             path=root,
-            hint=_hands_off(parts),
+            hint=_hands_off(root, parts),
         )
 
 
-def _hands_off(newer: Newer) -> str:
+def _hands_off(root: str, newer: Newer) -> str:
+    if newer.has(DLEDGER):
+        return (
+            "status, check and dump read it; its own broker recovers it when it starts; for a plain store with its "
+            f"messages: rstore --store NEW-DIR restore --from-dledger {shlex.quote(root)}"
+        )
     if newer.left:
         return (
             "status, check and dump read it; its own 5.x broker recovers it when it starts. If a 4.9 broker "

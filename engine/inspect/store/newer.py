@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import NewerStore, NextStep, NotAStore, RStoreError, StorageError
+from engine.errors import NewerStore, NextStep, RStoreError, StorageError
 from engine.files.listing import is_lost_found
 from engine.files.rocksdb import has_rocksdict
 from engine.files.written import is_zero
@@ -49,6 +49,8 @@ ROCKSDB_STORE = "timers, transactions or index in RocksDB"
 ROCKSDB_POPS = "pops that wait in RocksDB"
 TIMER_SNAPSHOTS = "snapshots of the timer wheel, which a broker loads in place of it"
 FILES = "other files of RocketMQ 5"
+DLEDGER = "a log in DLedger's entries"
+"""Of RocketMQ 4.9 as well."""
 
 FORCED = "forceVerifyPropCRC"
 """With it, a broker's start ends the log at the first record whose property CRC is not right, or missing (#7480)."""
@@ -105,9 +107,21 @@ class Newer:
         return next((part.where for part in self.parts if part.what == what), "")
 
     @property
+    def kind(self) -> str:
+        """Whose store it is: `RocketMQ 5`, or `DLedger` where nothing else tells that."""
+        return "DLedger" if all(part.what == DLEDGER for part in self.parts) else "RocketMQ 5"
+
+    @property
+    def described(self) -> str:
+        """The store in words, as the subject of a refusal."""
+        if self.kind == "DLedger":
+            return f"a DLedger store ({self.where(DLEDGER)})"
+        return f"a RocketMQ 5 store, with {self}"
+
+    @property
     def not_looked_at(self) -> tuple[NewerPart, ...]:
         """Parts that hold what is not read here."""
-        read = {FILES, PROPERTY_CRC, PROPERTY_CRC_FORCED, CONTROLLER, BATCH_QUEUES, TIMER}
+        read = {FILES, PROPERTY_CRC, PROPERTY_CRC_FORCED, CONTROLLER, BATCH_QUEUES, TIMER, DLEDGER}
         read |= set() if self.no_queue_files else {ROCKSDB_QUEUES}
         read |= set() if self.no_config_files else {ROCKSDB_CONFIG}
         return tuple(part for part in self.parts if part.what not in read)
@@ -169,8 +183,10 @@ def newer_parts(
     log: Sequence[str],
     *,
     only_topics: bool = False,
+    dledger: str | None = None,
 ) -> Newer:
     """Look for what RocketMQ 5 keeps. `entries`: of the store's directory; `log`: paths of its segments, in order.
+    `dledger`: where the entries of a DLedger store are.
 
     `only_topics`: consumequeue/ was listed, and holds directories alone (there may be tens of thousands of them).
 
@@ -178,14 +194,14 @@ def newer_parts(
         StorageError: a directory can't be read.
     """
     present = {entry.name for entry in entries}
-    parts: list[NewerPart] = []
+    parts: list[NewerPart] = [] if dledger is None else [NewerPart(DLEDGER, dledger)]
     looked = None if only_topics else names.CONSUMEQUEUE
     for name in sorted(n for n in present if n.startswith("consumequeue_r") or n == looked):
         sign = _rocksdb_sign(disk, os.path.join(root, name))
         if sign:
             parts.append(NewerPart(ROCKSDB_QUEUES, f"{name}/{sign}"))
             break
-    if not parts and "rocksdb" in config.other.get("storeType", "").lower():
+    if all(part.what == DLEDGER for part in parts) and "rocksdb" in config.other.get("storeType", "").lower():
         parts.append(NewerPart(ROCKSDB_QUEUES, f"storeType={config.other['storeType']}"))
     batch = _directories(disk, os.path.join(root, names.BATCHCONSUMEQUEUE))
     by_attribute = batch_by_attribute(disk, root)
@@ -226,20 +242,17 @@ def newer_parts(
     return Newer((NewerPart(FILES, rest[0]),), left=tuple(rest))
 
 
-def demand_own_log(config: StoreConfig, root: str, present: Iterable[str]) -> None:
-    """Raises NotAStore when the log lies in DLedger's entries. `present`: the names in the store's directory."""
-    if config.enable_d_leger_commit_log or any(name.startswith("dledger-") for name in present):
-        raise NotAStore(
-            "a DLedger store, which keeps its log in Raft entries", path=root, hint="recover it with its DLedger group"
-        )
-
-
 def refuse_verdict(config: StoreConfig, root: str, newer: Newer) -> None:
-    """Raises NewerStore when the queues are in RocksDB: their recovery is another, and not computed."""
-    if newer.has(ROCKSDB_QUEUES):
+    """Raises NewerStore when the queues are in RocksDB, or the log is DLedger's: their recovery is another, and not
+    computed."""
+    what = ""
+    if newer.has(DLEDGER):
+        what = f"a DLedger store ({newer.where(DLEDGER)})"
+    elif newer.has(ROCKSDB_QUEUES):
+        what = f"a RocketMQ 5 store with its {ROCKSDB_QUEUES} ({newer.where(ROCKSDB_QUEUES)})"
+    if what:
         raise NewerStore(
-            f"a RocketMQ 5 store with its {ROCKSDB_QUEUES} ({newer.where(ROCKSDB_QUEUES)}): what its broker does at "
-            "its start is not computed",
+            f"{what}: what its broker does at its start is not computed",
             path=root,
             next_step=NextStep(command_line(config, "check"), "reads it and reports what is wrong"),
         )

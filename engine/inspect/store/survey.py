@@ -20,8 +20,9 @@ from engine.format.checkpoint import Checkpoint
 from engine.format.index_file import IndexLayout
 from engine.format.queue_unit import UNIT_SIZE
 from engine.inspect.store import path_slips
+from engine.inspect.store.dledger import DLedgerPlace, dledger_place, entry_segments
 from engine.inspect.store.index_layout import infer_index_layout
-from engine.inspect.store.newer import NOT_NEWER, ROCKSDB_QUEUES, Newer, demand_own_log, is_rocksdb, newer_parts
+from engine.inspect.store.newer import NOT_NEWER, ROCKSDB_QUEUES, Newer, is_rocksdb, newer_parts
 from engine.inspect.store.odd import (
     AFTER_GAP,
     PASSED_OVER,
@@ -72,7 +73,8 @@ class IndexName:
 @dataclass(frozen=True, slots=True)
 class StoreFiles:
     """A store as it lies on disk. `config` has its sizes settled. `rocksdb`: the queues in RocksDB, where they are
-    read; those that have no files of their own, or files with fewer units, are among `queues`."""
+    read; those that have no files of their own, or files with fewer units, are among `queues`. `dledger`: where the
+    entries are of one whose log is DLedger's; `log` has their files, too."""
 
     config: StoreConfig
     root: str
@@ -85,6 +87,7 @@ class StoreFiles:
     odd: tuple[OddFile, ...]
     newer: Newer = NOT_NEWER
     rocksdb: RocksDBQueues | None = field(default=None, compare=False)
+    dledger: DLedgerPlace | None = None
 
     @property
     def index_layout(self) -> IndexLayout:
@@ -96,13 +99,15 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     """Look at the store that `config` names.
 
     Raises:
-        NotAStore: there is no store, or its log is of a kind that this engine doesn't read (DLedger).
+        NotAStore: there is no store, or several brokers of a DLedger group have theirs in it.
         StorageError: a directory can't be read.
     """
     root = os.fspath(config.store_path_root_dir)
     entries = demand_store(disk, config, root)
     odd = list(in_places(disk, config, root, entries))
     log_dirs = [path for path in config.log_directories if disk.is_dir(path)]
+    dledger = dledger_place(disk, config, root, [entry.name for entry in entries])
+    entry_dirs = [] if dledger is None else [path for path in dledger.data if disk.is_dir(path)]
     queue_root = os.path.join(root, names.CONSUMEQUEUE)
     queue_dirs, odd_queues = queue_directories(disk, queue_root)
     only_topics = not odd_queues
@@ -111,7 +116,7 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     index_dir = os.path.join(root, names.INDEX)
     index_entries, odd_index = _index_entries(disk, index_dir)
     scanned = {directory: disk.scandir(directory) for _, directory in queue_dirs}
-    config = _settle(disk, config, log_dirs, scanned, index_entries)
+    config = _settle(disk, config, log_dirs + entry_dirs, scanned, index_entries)
     listing = list_segments(disk, log_dirs, config.mapped_file_size_commit_log)
     odd += odd_queues + odd_index + [_odd_log_entry(entry) for entry in listing.odd]
     queues = []
@@ -126,7 +131,12 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     size = IndexLayout(config.max_hash_slot_num, config.max_index_num).file_size
     point, point_ok = read_checkpoint(disk, os.path.join(root, names.CHECKPOINT))
     log = tuple(Segment(f.offset, f.size, f.path) for f in listing.files)
-    newer = newer_parts(disk, config, root, entries, [segment.path for segment in log], only_topics=only_topics)
+    where = None if dledger is None else dledger.where(root)
+    if dledger is not None:
+        log, more = _with_entries(disk, dledger, log, config.mapped_file_size_commit_log)
+        odd += more
+    paths = [segment.path for segment in log if not segment.in_entries]
+    newer = newer_parts(disk, config, root, entries, paths, only_topics=only_topics, dledger=where)
     newer, rocksdb = _open_rocksdb(disk, root, newer)
     if rocksdb is not None:
         try:
@@ -145,8 +155,27 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
         odd=tuple(moved_by_hand(disk, root, one) for one in odd),
         newer=newer,
         rocksdb=rocksdb,
+        dledger=dledger,
     )
     return replace(store, config=replace(config, index_tags=True)) if indexes_tags(disk, store) else store
+
+
+def _with_entries(
+    disk: Disk, dledger: DLedgerPlace, plain: tuple[Segment, ...], size: int
+) -> tuple[tuple[Segment, ...], list[OddFile]]:
+    """The log of a DLedger store: the plain segments before its first entry, and the files of the entries; the rest.
+
+    What is at or after the first entry is read from the entries. Source: DLedgerCommitLog#getData.
+    """
+    entries, strays = entry_segments(disk, dledger, size)
+    odd = [listed(entry, movable=False) for entry in strays]
+    first = entries[0].offset if entries else None
+    held = tuple(one for one in plain if first is None or one.offset < first)
+    odd += [
+        OddFile(one.path, one.size, "a plain segment where DLedger's entries are: brokers ignore it", movable=False)
+        for one in plain[len(held) :]
+    ]
+    return held + entries, odd
 
 
 def surveyed(disk: Disk, store: StoreConfig | StoreFiles) -> StoreFiles:
@@ -222,7 +251,6 @@ def demand_store(disk: Disk, config: StoreConfig, root: str) -> tuple[Entry, ...
         if slip is not None:
             raise slip
         raise NotAStore("no store here", path=root, hint="name one with --store, or make one with: rstore init")
-    demand_own_log(config, root, present)
     return entries
 
 

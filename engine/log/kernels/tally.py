@@ -10,6 +10,7 @@ from engine.format import sysflag
 from engine.format.hashing import CRC_MASK
 from engine.format.record import POSITION_BODY_CRC, POSITION_PHYSICAL_OFFSET, V4_HEAD_SIZE
 from engine.log.kernels.crc import crc32
+from engine.log.kernels.entry_walk import entry_is_plain
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.judge import alike, head_is_plain, texts_are_plain
 from engine.log.kernels.loads import LEAST_ALIKE, big32, big64
@@ -25,7 +26,7 @@ _KNOWN = 64
 
 @compiled
 def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
-    data: Any, room: int, limit: int, base: int, demand: int, moved: Any, doubts: Any, faults: Any
+    data: Any, room: int, limit: int, base: int, head: int, demand: int, moved: Any, doubts: Any, faults: Any
 ) -> tuple[int, int, int, bool, int, int, int, int]:
     """Plain sound records from the start of `data` (uint8[n]) on, that begin before `limit`.
 
@@ -34,6 +35,7 @@ def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
         room: position (may lie after the data's end) where the file ends.
         limit: position.
         base: physical offset of the data's first byte.
+        head: bytes of the DLedger entry's header before each record; 0: there is none.
         demand: which property CRCs are judged (engine.format.property_crc.CrcDemand).
         moved: int64[any, 3], gets (physical offset, stored offset, size) of records that name another place.
         doubts: int64[any, 5], gets positions of records that may be in doubt: of record, body, topic, properties, end
@@ -46,7 +48,7 @@ def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
         property CRC: more than have room in `moved`, `doubts` and `faults` maybe; how many records have one.
     """
     size = len(data)
-    at = 0
+    start = 0
     count = 0
     messages = 0
     others = 0
@@ -56,11 +58,12 @@ def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
     have, wrong, run_end = 0, 0, -1
     rows = np.empty((_AT_ONCE, ROW_FIELDS), dtype=np.int64)
     known = np.zeros((_KNOWN, 2), dtype=np.int64)  # where plain texts lie, and their two lengths
-    while at < limit:
+    while start + head < limit:
+        at = start + head
         if size - at < V4_HEAD_SIZE:
             break
         total = big32(data, at)
-        if not begins(data, at, total, room):
+        if not begins(data, at, total, room) or (head and not entry_is_plain(data, start, total, base)):
             is_odd = True
             break
         if total > size - at:
@@ -110,7 +113,7 @@ def tally(  # noqa: PLR0912, PLR0915 - one loop on purpose
         count += 1
         if not flags & _PREPARED:  # rolled back ones have it, too
             messages += 1
-        at = end
+        start = end
     if waiting:
         have, wrong, _ = judge_crcs(data, rows, waiting, base, demand, faults, have, wrong, run_end)
-    return count, messages, at, is_odd, others, doubtful, wrong, have
+    return count, messages, start, is_odd, others, doubtful, wrong, have

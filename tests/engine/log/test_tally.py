@@ -95,7 +95,7 @@ def test_the_kernel_counts_what_the_walk_finds(
     faults = np.zeros((0, FAULT_FIELDS), dtype=np.int64)
     demand = int(CrcDemand.NOTHING)
     records_, messages, ends, is_odd, others, doubtful, *_ = tally(
-        array, room, len(data), 1000, demand, moved, doubts, faults
+        array, room, len(data), 1000, 0, demand, moved, doubts, faults
     )
     rows = [row for row in rows if row.position < ends]
     assert records_ == len(rows)
@@ -129,7 +129,15 @@ def test_texts_that_are_nearly_alike() -> None:
     data = np.frombuffer(b"".join(some), dtype=np.uint8).copy()
     moved, rows = np.zeros((len(some), 3), dtype=np.int64), np.zeros((len(some), 5), dtype=np.int64)
     count, _, end, _, _, doubtful, *_ = tally(
-        data, len(data), len(data), 0, int(CrcDemand.NOTHING), moved, rows, np.zeros((0, FAULT_FIELDS), dtype=np.int64)
+        data,
+        len(data),
+        len(data),
+        0,
+        0,
+        int(CrcDemand.NOTHING),
+        moved,
+        rows,
+        np.zeros((0, FAULT_FIELDS), dtype=np.int64),
     )
     assert (count, end) == (len(some), len(data))
     found = {at // len(one) for at in rows[: sift(data, rows[:doubtful]), 0].tolist()}

@@ -335,6 +335,7 @@ BY_OTHER_TESTS = {
     *("path-missing", "path-unnamed"),  # test_hostile.py
     "unit-surplus",  # test_salvage_gone.py
     "log-stale",  # test_stale_tail.py
+    *("dledger-store", "entry-chain", "entry-index", "entry-index-missing", "entry-uncommitted"),  # test_dledger.py
     "unit-time",  # test_batch_queues.py
     *("timer-damage", "timer-orphaned", "timer-foreign", "timer-chain", "timer-slot", "timer-check"),  # test_timer.py
     *("epoch-bad", "epoch-bak", "epoch-ahead", "epoch-order", "checkpoint-offset"),  # test_epochs.py

@@ -111,8 +111,9 @@ def make_queue_empty(store: Path) -> None:
 
 MAKERS: dict[str, Callable[[Path], None]] = {
     "store-missing": shutil.rmtree,
-    "store-kind": lambda store: (store / "dledger-n0").mkdir(),
+    "store-kind": lambda store: [(store / f"dledger-{member}").mkdir() for member in ("n0", "n1")] and None,
     "newer-store": touch("config", "tieredStoreMetadata.json"),
+    "dledger-store": lambda store: (store / "dledger-n0").mkdir(),
     "file-size": lambda store: os.truncate(store / "commitlog" / f"{SEGMENT:020d}", 77),
     "file-stray": touch("commitlog", ".DS_Store"),
     "file-absent": absent("commitlog", f"{SEGMENT:020d}"),
