@@ -35,6 +35,7 @@ def show(output: Output, status: StoreStatus, hours: int) -> None:
             ("commit log", _log_line(status)),
             ("messages", "\n".join(_messages(status))),
             ("queues", _queues_line(status)),
+            *([("compacted", _compacted_line(status))] if status.compacted else []),
             ("index", _index_line(status)),
             (
                 "checkpoint",
@@ -135,6 +136,16 @@ def _where(place: MessagePlace) -> str:
 
 def _ago(millis: int) -> str:
     return f"{duration(millis)} ago" if millis >= 0 else f"{duration(-millis)} ahead of this machine's clock"
+
+
+def _compacted_line(status: StoreStatus) -> str:
+    queues = status.compacted
+    topics = len({queue.queue.topic for queue in queues})
+    left = sum(queue.compacted_to is None for queue in queues)
+    line = (
+        f"{count(len(queues), 'queue')} of {count(topics, 'topic')}, {size(sum(one.size for one in queues))} of files"
+    )
+    return f"{line}; {left} of them never compacted so far" if left else line
 
 
 def _index_line(status: StoreStatus) -> str:

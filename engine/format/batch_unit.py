@@ -38,7 +38,7 @@ class BatchUnit:
     """One unit: where the record lies (physical offset and size, bytes) and which queue offsets its messages have.
 
     `tags_code`: hash of the record's tags. `store_timestamp`: ms. `base_offset`: queue offset of the record's first
-    message; `batch_size`: how many it holds. `compacted_offset`: −1 but in compacted topics.
+    message; `batch_size`: how many it holds. `compacted_offset`: −1, in the copies of compacted topics, too.
     """
 
     physical_offset: int

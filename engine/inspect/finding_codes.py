@@ -325,6 +325,29 @@ CODES: dict[str, Code] = {
         "config/timercheck does not tell how far the timer is: messages are delivered again, or not at all",
         fix=Fix.RECOVER,
     ),
+    "compaction-file": Code(
+        _ERROR,
+        "a file of a compacted topic of RocketMQ 5 is missing or left over: a broker does not start",
+        "with the broker stopped, move the directories of that queue in compactionLog and compactionCq away together: "
+        "the broker starts, and its log keeps what it still has of the topic (rstore dump compaction shows the rest)",
+    ),
+    "compaction-damage": Code(
+        _ERROR,
+        "damage in the messages of a compacted topic of RocketMQ 5: its broker does not return them",
+        "what is sound: rstore dump compaction",
+    ),
+    "compaction-unit": Code(
+        _ERROR,
+        "a unit of a compacted topic of RocketMQ 5 does not match its message",
+        "what is sound: rstore dump compaction",
+    ),
+    "compaction-position": Code(
+        _WARNING,
+        "compaction/position-checkpoint does not tell how far topics are compacted: too much or nothing is compacted",
+    ),
+    "compaction-left": Code(
+        _INFO, "files of a compaction that was interrupted: a broker passes them over", _NOTHING, Fix.NOTHING
+    ),
     "epoch-bad": Code(
         _ERROR,
         "neither the epoch file nor its .bak can be read: its broker knows no epoch",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.inspect.dump.tiered import TieredQueue, TieredRow
+    from engine.inspect.store.compaction import CompactedRow
 
 _SETTING = "tieredStoreFilePath"
 
@@ -61,9 +62,9 @@ def tiered(
     for row in islice(_rows(disk, chosen), limit):
         damaged |= row.kind == DAMAGE or row.reason is not None
         if output.json:
-            output.line(_line(row, redact))
+            output.line(queue_line(row, redact))
         else:
-            output.raw(_text(row, redact))
+            output.raw(queue_text(row, redact))
     if damaged:
         raise typer.Exit(FOUND)
 
@@ -76,7 +77,8 @@ def _rows(disk: Disk, queues: list[TieredQueue]) -> Iterator[TieredRow]:
         yield from dump_tiered(disk, one, max_message_size=StoreConfig().max_message_size)
 
 
-def _line(row: TieredRow, redact: bool) -> dict[str, Any]:
+def queue_line(row: TieredRow | CompactedRow, redact: bool) -> dict[str, Any]:
+    """One thing in the copy of a queue, as JSON."""
     from engine.format.message_json import to_json
 
     line: dict[str, Any] = {
@@ -86,7 +88,8 @@ def _line(row: TieredRow, redact: bool) -> dict[str, Any]:
     return line | {"message": None if row.message is None else to_json(row.message, redact=redact)}
 
 
-def _text(row: TieredRow, redact: bool) -> str:
+def queue_text(row: TieredRow | CompactedRow, redact: bool) -> str:
+    """The same, for people."""
     from rstore_cli.messages import to_text
     from rstore_cli.render import size
 

@@ -39,17 +39,21 @@ NO_WHEEL = {"timerWheelEnable": "false"}
 LEFT_OUT = ("**/LOG", "**/LOG.old.*", "**/OPTIONS-*", "dledger-*/index/*")
 """Texts of RocksDB with this machine's paths, and DLedger's index, 167,772,160 bytes that its data give again."""
 WAIT_S = 60.0
+UNITS_OF_A_FILE = 9
+"""Of a compacted queue, as `COMPACTED` has them: the last place of a file is never filled."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """What is sent to one. `batch`: messages a put (as one batch); `delay_s`: when they are due."""
+    """What is sent to one. `batch`: messages a put (as one batch); `delay_s`: when they are due; `keys`: how many
+    keys there are, each again and again (0: a key each)."""
 
     name: str
     count: int = 20
     attributes: str = ""
     batch: int = 1
     delay_s: int = 0
+    keys: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ class Recipe:
     """How a store is made. `settings`: beside `SMALL`; `controller`: the name server is a controller, too;
     `killed`: the broker is, at the end; `tiered`: its tiered files are packed, too, as NAME-files; `offsets`: (group,
     topic, queue id, offset) that are committed; `java`: its options; `before`: settings of a run before that is sent
-    the same; `version`: of the broker."""
+    the same; `version`: of the broker; `compactions`: as often what has `keys` is sent, and compacted."""
 
     what: str
     settings: dict[str, object] = field(default_factory=dict)
@@ -69,6 +73,7 @@ class Recipe:
     java: tuple[str, ...] = ()
     before: dict[str, object] | None = None
     version: str = "5.5.0"
+    compactions: int = 0
 
 
 ROCKSDB = {**NO_WHEEL, "storeType": "defaultRocksDB", "rocksdbCompressionType": "lz4"}
@@ -89,6 +94,14 @@ TINY = {
     "flushConsumeQueueThoroughInterval": 500,
 }
 """Several files of each structure, and a checkpoint that follows soon."""
+COMPACTED = {
+    **NO_WHEEL,
+    "compactionScheduleInternal": 1_000,
+    "compactionMappedFileSize": 4_600,
+    "compactionCqMappedFileSize": 460,
+}
+"""Files of nine units, and of logs as many records as they say: `CompactionLog#getCompactionLogSize` gives 5,060."""
+TO_COMPACT = (Topic("T"), Topic("C", 40, "+cleanup.policy=COMPACTION", keys=14))
 OFFSETS = (("readers", "T", 0, 7), ("readers", "T", 1, 10), ("others", "Orders", 0, 3))
 
 
@@ -141,10 +154,12 @@ RECIPES = {
     ),
     "property-crc": Recipe("A CRC of the properties in each record.", {**NO_WHEEL, "enabledAppendPropCRC": "true"}),
     "compaction": Recipe(
-        "A compacted topic beside a plain one.",
-        {**NO_WHEEL, "compactionScheduleInternal": 1_000},
-        topics=(Topic("T"), Topic("C", 20, "+cleanup.policy=COMPACTION")),
+        "A topic that was compacted twice and was sent more since, beside a plain one.",
+        COMPACTED,
+        TO_COMPACT,
+        compactions=2,
     ),
+    "compaction-5.3.3": Recipe("The same by 5.3.3.", COMPACTED, TO_COMPACT, compactions=2, version="5.3.3"),
     "dledger": Recipe(
         "A log in DLedger's entries.",
         {**NO_WHEEL, "enableDLegerCommitLog": "true", "dLegerGroup": "broker-a", "dLegerSelfId": "n0"},
@@ -236,7 +251,11 @@ def generate(name: str, work: Path, into: Path) -> None:
             with real_broker.broker(store, names, first, **options) as broker:
                 asyncio.run(_send(broker.broker, recipe, made=False))
         broker = stack.enter_context(real_broker.broker(store, names, lines, **options))
-        asyncio.run(_send(broker.broker, recipe, made=recipe.before is not None))
+        made = recipe.before is not None
+        for number in range(recipe.compactions):
+            asyncio.run(_send(broker.broker, recipe, number, made=made or number > 0))
+            _until_compacted(store, recipe, number)
+        asyncio.run(_send(broker.broker, recipe, recipe.compactions, made=made or recipe.compactions > 0))
         if recipe.tiered:
             _until_tiered(work / "older", recipe)
         if recipe.killed:
@@ -259,7 +278,9 @@ def generate(name: str, work: Path, into: Path) -> None:
         "settings": settings,
         "closed": "killed" if recipe.killed else "cleanly",
         "leftOut": list(LEFT_OUT),
-        "messages": {topic.name: topic.count for topic in recipe.topics},
+        "messages": {
+            topic.name: topic.count * (1 + recipe.compactions if topic.keys else 1) for topic in recipe.topics
+        },
         "sha256": fixtures.sha256(packed),
         **beside,
     }
@@ -267,16 +288,20 @@ def generate(name: str, work: Path, into: Path) -> None:
     print(f"{name}: {packed.stat().st_size} bytes packed", flush=True)
 
 
-async def _send(address: str, recipe: Recipe, *, made: bool) -> None:
-    """`made`: the topics are there; the type of a topic's queues can't be given again."""
+async def _send(address: str, recipe: Recipe, number: int = 0, *, made: bool) -> None:
+    """`number`: of the sends, of which all but the first are of what is compacted alone. `made`: the topics are there;
+    the type of a topic's queues can't be given again.
+    """
     async with await RemotingClient.connect(address) as client:
-        for topic in recipe.topics:
+        topics = [topic for topic in recipe.topics if topic.keys or not number]
+        for topic in topics:
+            begin = number * topic.count
             await make_topic(client, replace(topic, attributes="") if made else topic)
-            for at in range(0, topic.count, topic.batch):
+            for at in range(begin, begin + topic.count, topic.batch):
                 await put(client, topic, at)
-        for topic in recipe.topics:
+        for topic in topics:
             for queue_id in range(2):
-                await until_there(client, topic, queue_id)
+                await until_there(client, replace(topic, count=(number + 1) * topic.count), queue_id)
         for group, name, queue_id, offset in recipe.offsets:
             made = {"groupName": group, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16}
             body = json.dumps(made).encode()
@@ -299,7 +324,8 @@ async def make_topic(client: RemotingClient, topic: Topic) -> None:
 
 async def put(client: RemotingClient, topic: Topic, at: int, **more: str) -> None:
     """Puts message (or batch) `at` of a topic. `more`: properties."""
-    said = more | {"KEYS": f"{topic.name}-{at}", "TAGS": "even" if at % 4 < 2 else "odd"}
+    key = f"{topic.name}-{at % topic.keys if topic.keys else at}"
+    said = more | {"KEYS": key, "TAGS": "even" if at % 4 < 2 else "odd"}
     if topic.delay_s:
         said["TIMER_DELAY_SEC"] = str(topic.delay_s)
     ext = {
@@ -328,6 +354,21 @@ def _until_tiered(older: Path, recipe: Recipe) -> None:
     while sum(file.stat().st_size for file in older.glob("*/*/*/*/CONSUME_QUEUE/*")) < wanted:
         assert time.monotonic() < until, sorted(older.glob("*/*/*/*/*/*"))
         time.sleep(0.2)
+
+
+def _until_compacted(store: Path, recipe: Recipe, number: int) -> None:
+    """Waits until all files but the last of each compacted queue have been compacted."""
+    place = store / "compaction" / "position-checkpoint"
+    until = time.monotonic() + WAIT_S
+    for topic in (topic for topic in recipe.topics if topic.keys):
+        sent = (number + 1) * topic.count // 2
+        for queue_id in range(2):
+            done = -1
+            while done < sent - UNITS_OF_A_FILE - 1:
+                assert time.monotonic() < until, (place.read_text() if place.exists() else "no file", done)
+                time.sleep(0.2)
+                if place.exists() and place.stat().st_size:
+                    done = json.loads(place.read_text())["queueOffsetMap"].get(f"{topic.name}_{queue_id}", -1)
 
 
 def _body(topic: Topic, at: int) -> bytes:

@@ -142,6 +142,12 @@ def test_entries_of_dledger(cli: Cli, tmp_path: Path) -> None:
     assert all(set(line) == stated for line in lines if line["kind"] == "entry")
 
 
+def test_compacted_topics(cli: Cli, tmp_path: Path) -> None:
+    lines = cli("--store", newer.unpack("compaction", tmp_path), "--json", "dump", "compaction").lines
+    assert all(set(line) == keys_of("Units, entries", "dump tiered") for line in lines)
+    assert lines
+
+
 def test_what_rocketmq_5_adds_to_the_checkpoint(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:
     store = newer.unpack("timer", tmp_path_factory.mktemp("store"))
     line = cli("--store", store, "--json", "dump", "checkpoint").json

@@ -207,6 +207,15 @@ class TestTheExample:
         queue = newer.unpack("batch", tmp_path) / "batchconsumequeue" / "B" / "0" / "00000000000000000000"
         assert queue.read_bytes()[at : at + len(data)] == data
 
+    def test_the_unit_of_a_compacted_topic_has_the_values_stated(self, tmp_path: Path) -> None:
+        title = "A unit of a compacted topic"
+        at, data = hexdump(code_blocks(section(FORMAT, title))[0])
+        assert stated_in(title)[0] == dataclasses.asdict(batch_unit.decode(data))
+        queue = (
+            newer.unpack("compaction", tmp_path) / "compaction" / "compactionCq" / "C" / "0" / "00000000000000000000"
+        )
+        assert queue.read_bytes()[at : at + len(data)] == data
+
     def test_the_unit_in_rocksdb_has_the_values_stated(self, tmp_path: Path) -> None:
         pytest.importorskip("rocksdict")
         title = "A unit in RocksDB"

@@ -49,6 +49,7 @@ DUMPS = (
     "epoch",
     "dledger",
     "tiered",
+    "compaction",
     "config",
 )
 

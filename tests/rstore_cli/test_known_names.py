@@ -70,6 +70,7 @@ CLUSTER = {
 OTHERS = {
     ("pipeline", "grep", "queue"),  # of any topic: nothing found is an answer
     *(("dump", "tiered", "topic"), ("dump", "tiered", "queue")),  # of tiered files: test_dump_tiered.py
+    *(("dump", "compaction", "topic"), ("dump", "compaction", "queue")),  # of compacted topics: test_dump_compaction.py
     ("restore", "topic"),  # of a snapshot: tests/rstore_cli/test_backup.py
     ("pipeline", "import", "topic"),  # of a table, which is no store: tests/pipeline/test_import.py
 }

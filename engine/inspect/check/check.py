@@ -28,6 +28,7 @@ from engine.format.quantities import counted
 from engine.inspect import next_step
 from engine.inspect.check import config as check_config
 from engine.inspect.check.batch_queues import BatchQueueJudge
+from engine.inspect.check.compaction import check_compaction
 from engine.inspect.check.entries import check_runs
 from engine.inspect.check.files import as_planned, file_findings, path_findings, space_findings, unnamed_finding
 from engine.inspect.check.index import IndexPart, check_index_file, check_order
@@ -447,7 +448,11 @@ class _Run:
                 self._newer_parts(parts, log)
 
     def _newer_parts(self, parts: list[LogPart], log: ClosedLog) -> None:
-        """Timer and epochs, where the log end is known."""
+        """Compacted topics; timer and epochs, where the log end is known."""
+        units, in_time = check_compaction(self._disk, self._files, self._findings, self._deadline)
+        self._seen.units += units
+        if not in_time:
+            self._seen.skipped.append("compacted topics")
         if not all(part.in_time for part in parts):
             self._seen.skipped.append("timer messages and epochs")
             return

@@ -31,8 +31,10 @@ from engine.inspect.status.queue_space import last_row, last_within, measure
 from engine.inspect.status.space import ALL_HOURS, Hour, SpaceSum, TopicSpace, hours_of
 from engine.inspect.status.unread import UnreadCount, unread_of
 from engine.inspect.store.batch_queue import BatchQueueRows, batch_queues
+from engine.inspect.store.compaction import compaction_of
 from engine.inspect.store.layout import layout_of
 from engine.inspect.store.log_clock import LogClock, store_time_at
+from engine.inspect.store.newer import COMPACTION
 from engine.inspect.store.queue_rows import QueueRows
 from engine.inspect.store.release import Release, release_of
 from engine.inspect.store.repairs import repairs
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from engine.config import StoreConfig
     from engine.errors import NextStep
     from engine.files.disk import Disk
+    from engine.inspect.store.compaction import CompactedQueue
 
 EXACT_ROWS = 1 << 22
 """Rows that are read at most, about, where not everything is asked for."""
@@ -161,6 +164,7 @@ class StoreStatus:
     release: Release | None = None
     queues: int = 0
     queue_files: int = 0
+    compacted: tuple[CompactedQueue, ...] = ()
 
     @property
     def messages(self) -> int:
@@ -188,6 +192,7 @@ class StoreStatus:
                 "queues": self.queues,
                 "files": self.queue_files,
             },
+            "compaction": [queue.to_json() for queue in self.compacted],
             "index": {
                 "files": len(files.index),
                 "entries": self.index_entries,
@@ -334,6 +339,7 @@ def _look(
         release=release_of(disk, files),
         queues=len(files.queues) + len(batches),
         queue_files=sum(len(q.files) for q in files.queues) + sum(len(one.files) for one in batches),
+        compacted=compaction_of(disk, files).queues if files.newer.has(COMPACTION) else (),
     )
 
 

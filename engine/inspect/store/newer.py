@@ -121,7 +121,7 @@ class Newer:
     @property
     def not_looked_at(self) -> tuple[NewerPart, ...]:
         """Parts that hold what is not read here."""
-        read = {FILES, PROPERTY_CRC, PROPERTY_CRC_FORCED, CONTROLLER, BATCH_QUEUES, TIMER, DLEDGER}
+        read = {FILES, PROPERTY_CRC, PROPERTY_CRC_FORCED, CONTROLLER, BATCH_QUEUES, TIMER, COMPACTION, DLEDGER}
         read |= set() if self.no_queue_files else {ROCKSDB_QUEUES}
         read |= set() if self.no_config_files else {ROCKSDB_CONFIG}
         return tuple(part for part in self.parts if part.what not in read)
@@ -209,10 +209,9 @@ def newer_parts(
         where = f"{names.BATCHCONSUMEQUEUE}/" if batch else f"{names.CONFIG}/topics.json"
         parts.append(NewerPart(BATCH_QUEUES, where))
     parts += _tiered(disk, config, root)
-    if _directories(disk, os.path.join(root, "compaction", "compactionLog")) or _directories(
-        disk, os.path.join(root, "compaction", "compactionCq")
-    ):
-        parts.append(NewerPart(COMPACTION, "compaction/"))
+    kinds = (names.COMPACTION_LOG, names.COMPACTION_QUEUE)
+    if any(_directories(disk, os.path.join(root, names.COMPACTION, one)) for one in kinds):
+        parts.append(NewerPart(COMPACTION, f"{names.COMPACTION}/"))
     if names.EPOCH_FILE in present and _is_filled(disk, os.path.join(root, names.EPOCH_FILE)):
         parts.append(NewerPart(CONTROLLER, names.EPOCH_FILE))
     if names.TIMER_LOG in present and _holds_files(disk, os.path.join(root, names.TIMER_LOG)):
@@ -232,7 +231,7 @@ def newer_parts(
         parts.append(NewerPart(PROPERTY_CRC, place))
     if is_true(config, FORCED):
         parts.append(NewerPart(PROPERTY_CRC_FORCED, f"{FORCED}=true"))
-    rest: list[str] = [name for name in (names.TIMER_WHEEL, "rocksdbstore", "compaction") if name in present]
+    rest: list[str] = [name for name in (names.TIMER_WHEEL, "rocksdbstore", names.COMPACTION) if name in present]
     rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
     ours = disk.exists(os.path.join(config_dir, names.TIMER_PROGRESS))  # then the timer's checkpoint is, too
     own_config = [name for name in _OWN_CONFIG if not (ours and name == names.TIMER_CHECK)]

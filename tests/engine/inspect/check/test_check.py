@@ -338,6 +338,13 @@ BY_OTHER_TESTS = {
     *("dledger-store", "entry-chain", "entry-index", "entry-index-missing", "entry-uncommitted"),  # test_dledger.py
     "unit-time",  # test_batch_queues.py
     *("timer-damage", "timer-orphaned", "timer-foreign", "timer-chain", "timer-slot", "timer-check"),  # test_timer.py
+    *(
+        "compaction-file",
+        "compaction-damage",
+        "compaction-unit",
+        "compaction-position",
+        "compaction-left",
+    ),  # …compaction.py
     *("epoch-bad", "epoch-bak", "epoch-ahead", "epoch-order", "checkpoint-offset"),  # test_epochs.py
     *("rocksdb-damage", "rocksdb-torn", "rocksdb-table", "rocksdb-entry", "queue-end", "unit-twice"),  # test_rocksdb.py
 }
