@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _TIME = 23
 _WIDTHS = {"timerOffset": 12, "dueTime": _TIME, "physicalOffset": 14, "previous": 12, "first": 12, "last": 12}
 """Columns of what usually stands below a head; of others 8."""
+_TEXTS = 1 << 10
+"""Topics that are kept as JSON."""
 
 
 class TimerColumns:
@@ -89,15 +91,54 @@ def show_timer(output: Output, columns: TimerColumns, row: TimerRow) -> None:
         )
 
 
+class DueLines:
+    """Messages that wait, as JSON lines: those of `DueRow.to_json`, made of a template."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._texts: dict[str, str] = {}
+        names = (
+            "kind",
+            "dueTime",
+            "timerOffset",
+            "physicalOffset",
+            "size",
+            "topic",
+            "queueId",
+            "deliverTime",
+            "uniqKey",
+        )
+        self._template = "{" + ",".join(f"{output.encoded(name)}:%s" for name in names) + "}\n"
+
+    def line(self, row: DueRow) -> str:
+        """One of them, with its end."""
+        timed = row.timed
+        if timed is None or row.unit_offset is None:
+            return self._output.encoded(row.to_json()) + "\n"
+        key = timed.named.get(properties.UNIQ_KEY)
+        return self._template % (
+            self._text(row.kind), row.due_time, row.unit_offset, row.physical_offset, row.size,
+            self._text(timed.topic), timed.queue_id, timed.deliver_time,
+            f'"{key}"' if key is not None and key.isascii() and key.isalnum() else self._output.encoded(key),
+        )  # fmt: skip
+
+    def _text(self, text: str) -> str:
+        encoded = self._texts.get(text)
+        if encoded is None:
+            if len(self._texts) > _TEXTS:
+                self._texts.clear()
+            encoded = self._texts[text] = self._output.encoded(text)
+        return encoded
+
+
 def show_due(output: Output, columns: TimerColumns, row: DueRow) -> None:
     """A message that waits, for people."""
     due = "-" if row.due_time is None else moment(row.due_time)
-    if row.message is None:
+    if row.timed is None:
         unit = "" if row.unit_offset is None else f", unit at {row.unit_offset}"
         place = "" if row.physical_offset is None else f", physical offset {row.physical_offset}"
         output.text(f"! damage: due {due}{unit}{place}: {printable(row.reason or '')}")
         return
-    named = row.message.properties
     columns.row(
         {
             "dueTime": due,
@@ -105,7 +146,7 @@ def show_due(output: Output, columns: TimerColumns, row: DueRow) -> None:
             "timerOffset": "-" if row.unit_offset is None else row.unit_offset,
             "physicalOffset": row.physical_offset,
             "size": row.size,
-            "topic/queue": f"{printable(named[properties.REAL_TOPIC])}/{printable(named[properties.REAL_QID])}",
+            "topic/queue": f"{printable(row.timed.topic)}/{printable(row.timed.queue)}",
         }
     )
 

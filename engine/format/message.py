@@ -306,23 +306,11 @@ def _decode_plain(record: bytes) -> StoredMessage | None:
         total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born, born_host, stored, store_host,
         reconsume, prepared, body_length,
     ) = _unpack_plain(record)  # fmt: skip
+    own_at = _plain_end(record, total, magic, sys_flag, body_length)
+    if own_at < 0:
+        return None
     body_end = V4_HEAD_SIZE + body_length
-    if (
-        total != len(record)
-        or magic != MESSAGE_MAGIC
-        or sys_flag & _V6_HOSTS
-        or body_length < 0
-        or body_end + LENGTHS_SIZE > total
-    ):
-        return None
-    topic_length, topic_at = record[body_end], body_end + TOPIC_LENGTH_SIZE
-    topic_end = topic_at + topic_length
-    own_at = topic_end + PROPERTIES_LENGTH_SIZE
-    if own_at > total or topic_length > TOPIC_MAX_LENGTH:
-        return None
-    own = record[topic_end] << 8 | record[topic_end + 1]
-    if own > PROPERTIES_MAX_LENGTH or own_at + own != total:
-        return None
+    topic_at, topic_end = body_end + TOPIC_LENGTH_SIZE, own_at - PROPERTIES_LENGTH_SIZE
     return tuple.__new__(
         StoredMessage,
         (
@@ -331,6 +319,41 @@ def _decode_plain(record: bytes) -> StoredMessage | None:
             _text(record[topic_at:topic_end]), record[own_at:],
         ),
     )  # fmt: skip
+
+
+def _plain_end(record: bytes, total: int, magic: int, sys_flag: int, body_length: int) -> int:
+    """Where the properties of a plain record begin, its topic before them; −1: it is none, or less than that."""
+    body_end = V4_HEAD_SIZE + body_length
+    if (
+        total != len(record)
+        or magic != MESSAGE_MAGIC
+        or sys_flag & _V6_HOSTS
+        or body_length < 0
+        or body_end + LENGTHS_SIZE > total
+    ):
+        return -1
+    topic_length = record[body_end]
+    topic_end = body_end + TOPIC_LENGTH_SIZE + topic_length
+    own_at = topic_end + PROPERTIES_LENGTH_SIZE
+    if own_at > total or topic_length > TOPIC_MAX_LENGTH:
+        return -1
+    own = record[topic_end] << 8 | record[topic_end + 1]
+    return own_at if own <= PROPERTIES_MAX_LENGTH and own_at + own == total else -1
+
+
+def sound_properties(record: bytes, physical_offset: int, topic: bytes) -> bytes | None:
+    """The properties of a plain record of a topic that lies where it says, and whose body is what its CRC says.
+
+    None: it is another one, or none (MIN_RECORD_SIZE bytes at least); `decode` says which.
+    """
+    total, magic, crc, _, _, _, physical, sys_flag, *_, body_length = _unpack_plain(record)
+    own_at = _plain_end(record, total, magic, sys_flag, body_length)
+    topic_at = V4_HEAD_SIZE + body_length + TOPIC_LENGTH_SIZE
+    if own_at < 0 or physical != physical_offset or record[topic_at : own_at - PROPERTIES_LENGTH_SIZE] != topic:
+        return None
+    if body_length and body_crc(record[V4_HEAD_SIZE : V4_HEAD_SIZE + body_length]) != crc:
+        return None
+    return record[own_at:]
 
 
 @functools.lru_cache(maxsize=1024)

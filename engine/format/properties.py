@@ -6,7 +6,8 @@ as Apache's: a piece shorter than 3 characters, without a separator, or with an 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 
 from engine.format.numbers import parse_int
 
@@ -56,6 +57,13 @@ def parse(text: str) -> dict[str, str]:
         return dict([piece.split(NAME_VALUE, 1) for piece in text.removesuffix(SEPARATOR).split(SEPARATOR)])
     except ValueError:  # a piece without a separator
         return _parse_odd(text)
+
+
+def parser_of(*names: str) -> Callable[[str], dict[str, str]]:
+    """Gives of a text the properties of these names alone, as `parse` does, in less time where there are others."""
+    one = "|".join(map(re.escape, names))
+    pattern = re.compile(f"(?:\\A|{SEPARATOR})({one}){NAME_VALUE}([^{SEPARATOR}]+)")
+    return lambda text: dict(pattern.findall(text))
 
 
 def _parse_odd(text: str) -> dict[str, str]:

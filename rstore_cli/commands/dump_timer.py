@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -45,7 +46,7 @@ def timerlog(
     from engine.inspect.dump.timer_due import DueRow, dump_due
     from engine.inspect.store.survey import survey
     from engine.inspect.store.timer_log import dump_timer_log, timer_files
-    from rstore_cli.timer_rows import TimerColumns, show_due, show_timer, timer_line
+    from rstore_cli.timer_rows import DueLines, TimerColumns, show_due, show_timer, timer_line
 
     files = survey(Disk(), config)
     timer = timer_files(Disk(), files)
@@ -58,12 +59,15 @@ def timerlog(
         damaged |= unsure
         rows = dump_due(Disk(), files, timer, check)
     some = False
-    columns = TimerColumns(output)
+    columns, lines = TimerColumns(output), DueLines(output)
     for row in islice(rows, limit):
         some = True
         damaged |= row.kind == DAMAGE
         if output.json:
-            output.line(row.to_json() if isinstance(row, DueRow) else timer_line(row))
+            if isinstance(row, DueRow):
+                sys.stdout.write(lines.line(row))
+            else:
+                output.line(timer_line(row))
         elif isinstance(row, DueRow):
             show_due(output, columns, row)
         else:

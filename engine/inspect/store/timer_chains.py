@@ -146,6 +146,11 @@ class Counted:
         """By slot: the due time (in units of the precision, −1: none waits), and the place of its last unit (bytes)."""
         return self._due, self._last
 
+    def count_of(self, dues: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many units are in the slot of each due time (in units of the precision): int64[n]."""
+        counts: NDArray[np.int64] = self._counts[dues % timer_wheel.SLOTS]
+        return counts
+
     def waiting(self, at_once: int = AT_ONCE) -> Iterator[Waiting]:
         """The units that wait, in parts, by due time. Where two due times have one slot, the last one has it."""
         import numpy as np

@@ -3,6 +3,9 @@
 A message is believed when a sound record lies where the unit says, of the length and the topic that it says: its
 properties have the topic and queue that it goes to, and the time.
 
+Units of one due time point all over the log. So many of them are read at once, in the order of the log, with one read
+for records that lie close together (`read_many`); what is not a plain record is judged alone, by the same rules.
+
 Source: HookUtils#transformTimerMessage, TimerMessageStore#convertMessage.
 """
 
@@ -10,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import FormatError
 from engine.format import message, names, properties
@@ -21,6 +24,8 @@ from engine.format.record import MAGICS, MIN_RECORD_SIZE, SIZE_AND_MAGIC
 from engine.log.incoming import LARGEST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from engine.config import StoreConfig
     from engine.format.message import StoredMessage
     from engine.format.timer_log import TimerUnit
@@ -28,6 +33,35 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 16
 """Bytes of a record that are read before it is known to be one."""
+_NAMED = properties.parser_of(
+    *(properties.REAL_TOPIC, properties.REAL_QID, properties.TIMER_OUT_MS),
+    *(properties.UNIQ_KEY, properties.TIMER_DEL_UNIQKEY),
+)
+_TOPIC = names.TIMER_TOPIC.encode()
+_WINDOW = 1 << 20
+"""Bytes of the log that one read takes, about."""
+_GAP = 1 << 13
+"""Bytes between two records from which on each has a read of its own."""
+_INT_DIGITS, _LONG_DIGITS = 9, 18
+"""Digits of which each number is an int, or a long."""
+
+
+class Timed(NamedTuple):
+    """A timer message, and what its properties say: topic and queue that it goes to (`queue` as it stands there), and
+    when it is to be delivered (ms). `named`: those of its properties that the timer goes by.
+    """
+
+    record: bytes
+    named: dict[str, str]
+    topic: str
+    queue: str
+    queue_id: int
+    deliver_time: int
+
+    @property
+    def message(self) -> StoredMessage:
+        """All of it."""
+        return message.decode(self.record)
 
 
 class TimerRecords:
@@ -63,6 +97,67 @@ class TimerRecords:
         if stored.physical_offset != physical_offset:
             return f"its record belongs at physical offset {stored.physical_offset}"
         return not_timed(stored) or stored
+
+    def timed(self, physical_offset: int, size: int) -> Timed | str:
+        """As `read`, with what the properties say. Raises StorageError."""
+        stored = self.read(physical_offset, size)
+        if isinstance(stored, str):
+            return stored
+        named = _named(stored.properties_raw)
+        return Timed(
+            bytes(self._log.read(physical_offset, size)), named, named[properties.REAL_TOPIC],
+            named[properties.REAL_QID], parse_int(named[properties.REAL_QID]),
+            parse_int(named[properties.TIMER_OUT_MS], LONG_MIN, LONG_MAX),
+        )  # fmt: skip
+
+    def read_many(self, places: Sequence[tuple[int, int]]) -> list[Timed | str]:
+        """As `timed` of each (physical offset, size), in their order. Raises StorageError."""
+        out: list[Timed | str] = [""] * len(places)
+        order = sorted(range(len(places)), key=places.__getitem__)
+        at = 0
+        while at < len(order):
+            first, stop = places[order[at]][0], 0
+            window: list[int] = []
+            for place in range(at, len(order)):
+                i = order[place]
+                offset, size = places[i]
+                if window and (offset > max(stop, first) + _GAP or offset + size > first + _WINDOW):
+                    break
+                window.append(i)
+                stop = max(stop, offset + size)
+            at += len(window)
+            whole = MIN_RECORD_SIZE <= stop - first <= _WINDOW and first >= 0
+            data = self._log.read(first, stop - first) if whole else memoryview(b"")
+            for i in window:
+                offset, size = places[i]
+                own = data[offset - first : offset - first + size]
+                out[i] = (self._plain(own, offset, size) if len(own) == size else None) or self.timed(offset, size)
+        return out
+
+    def _plain(self, record: memoryview, offset: int, size: int) -> Timed | None:
+        """The message of a sound record; None: it is to be judged alone."""
+        if not MIN_RECORD_SIZE <= size <= self._largest:
+            return None
+        data = bytes(record)
+        raw = message.sound_properties(data, offset, _TOPIC)
+        if raw is None:
+            return None
+        named = _named(raw)
+        try:
+            topic, queue, time = (
+                named[properties.REAL_TOPIC],
+                named[properties.REAL_QID],
+                named[properties.TIMER_OUT_MS],
+            )
+        except KeyError:
+            return None
+        if queue.isdecimal() and time.isdecimal() and len(queue) <= _INT_DIGITS and len(time) <= _LONG_DIGITS:
+            return Timed(data, named, topic, queue, int(queue), int(time)) if (queue + time).isascii() else None
+        return None
+
+
+def _named(raw: bytes) -> dict[str, str]:
+    return _NAMED(raw.decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,12 @@ def test_any_string_is_read_as_apache_reads_it(text: str) -> None:
     assert properties.parse(text) == as_apache(text)
 
 
+@given(st.text("ab\x01\x02", max_size=30))
+def test_some_are_read_as_among_all(text: str) -> None:
+    every = properties.parse(text)
+    assert properties.parser_of("a", "ab", "bb")(text) == {n: v for n, v in every.items() if n in ("a", "ab", "bb")}
+
+
 @given(strategies.properties)
 def test_what_is_joined_is_parsed(found: dict[str, str]) -> None:
     text = properties.join(found)
