@@ -177,7 +177,7 @@ class Broker:
             names=self.names, topics=self.topics, kv=self.kv, role=self.role, settings=self.current,
             later=self.later, address=self.address,
         )  # fmt: skip
-        self.topic_queues = TopicQueues(self._route.queues_of, now)
+        self.topic_queues = TopicQueues(self._route.queues_of, self.later, now)
         self._after_dispatch = AfterDispatch(store, self.later, loop)
         self.config = LiveConfig(
             store=store, settings=self.current, role=self.role, later=self.later, now_ms=now,

@@ -70,16 +70,16 @@ class AssignmentHandler:
             mode = self._modes.get(topic, group)
             queues = await self._queues.of(topic)
             if queues is not None and body["messageModel"] == _CLUSTERING:
-                queues = self._share(body, mode, queues)
+                queues = await self._share(body, mode, queues)
             if queues is None:
                 return request.answer(body=b"{}")
-            rows = (_row(queue, mode.mode) for queue in dict.fromkeys(queues))
+            rows = (_row(queue, mode.mode) for queue in queues)
             found = await self._later.list_of(rows, request)
             return request.answer(body=b'{"messageQueueAssignments":%b}' % found)
 
         self._later.answer(connection, request, answer())
 
-    def _share(
+    async def _share(
         self, body: Mapping[str, Any], mode: RequestMode, queues: Sequence[MessageQueue]
     ) -> tuple[MessageQueue, ...] | None:
         """A client's queues; None: it is to go on with those that it has. Source: #doLoadBalance."""
@@ -88,8 +88,11 @@ class AssignmentHandler:
         if group is None or strategy is None:
             return None
         clients = sorted((client.client_id for client in group.members.values()), key=java_order)
+        client = str(body.get("clientId") or "")
         try:
-            return tuple(_allocated(strategy, str(body.get("clientId") or ""), queues, clients, mode))
+            return await self._later.in_thread(
+                lambda: tuple(dict.fromkeys(_allocated(strategy, client, queues, clients, mode)))
+            )
         except InvalidArgument:
             return None
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.broker.names.name_servers import NameServers
+    from engine.broker.requests.later import Later
     from engine.client.queues import MessageQueue
 
 KEPT_MS = 30_000
@@ -27,13 +28,15 @@ class TopicQueues:
 
     Args:
         own: the route of a topic, as JSON, of our own name service; None: nobody serves it.
+        later: a topic may have 65,536 queues on each broker: they are laid out beside the loop.
 
     Attributes:
         servers: those that are asked; None: our own name service is.
     """
 
-    def __init__(self, own: Callable[[str], bytes | None], now_ms: Callable[[], int]) -> None:
+    def __init__(self, own: Callable[[str], bytes | None], later: Later, now_ms: Callable[[], int]) -> None:
         self._own = own
+        self._later = later
         self._now_ms = now_ms
         self._known: dict[str, tuple[int, _Queues]] = {}
         self.servers: NameServers | None = None
@@ -42,7 +45,7 @@ class TopicQueues:
         """The queues that consumers read, sorted; None: nobody serves the topic, or no name server answers."""
         if self.servers is None:
             route = self._own(topic)
-            return None if route is None else parse_route(route, f"route of {topic}").read_queues(topic)
+            return None if route is None else await self._read(topic, route)
         asked, queues = self._known.get(topic, (0, ()))
         if queues and self._now_ms() - asked < KEPT_MS:
             return queues
@@ -53,6 +56,9 @@ class TopicQueues:
         if found is None:
             self._known.pop(topic, None)
             return None
-        queues = parse_route(found, f"route of {topic}").read_queues(topic)
+        queues = await self._read(topic, found)
         self._known[topic] = (self._now_ms(), queues)
         return queues
+
+    async def _read(self, topic: str, route: bytes) -> _Queues:
+        return await self._later.in_thread(lambda: parse_route(route, f"route of {topic}").read_queues(topic))

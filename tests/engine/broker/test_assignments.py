@@ -97,6 +97,21 @@ def test_queues_of_other_brokers_come_from_the_name_server(tmp_path: Path) -> No
     asyncio.run(run())
 
 
+def test_a_topic_of_many_queues_is_shared_out_whole(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with daemon(tmp_path) as server:
+            client = await Client.to(server.listening.broker)
+            await _ready(client)
+            topic = {"topic": TOPIC, "readQueueNums": 65536, "writeQueueNums": 8, "perm": 6}
+            fields = {name: str(value) for name, value in (topic | {"topicFilterType": "SINGLE_TAG"}).items()}
+            assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
+            assert await _assigned(client) == [("broker-a", number, "PULL") for number in range(65536)]
+            await _set(client, "POP")
+            assert await _assigned(client) == [("broker-a", -1, "POP")]
+
+    asyncio.run(run())
+
+
 def test_what_can_not_be_set_is_refused(tmp_path: Path) -> None:
     async def run() -> None:
         async with daemon(tmp_path) as server:
