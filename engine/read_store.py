@@ -153,7 +153,7 @@ class ReadStore(MessageReader):
     def _has_next_segment(self) -> bool:
         """Whether there is a segment after those that are known: a unit after the log's end is damage otherwise."""
         following = segment_name(self.files.log[-1].end if self.files.log else 0)
-        return any(self._disk.exists(os.path.join(path, following)) for path in self.config.log_directories)
+        return any(self._disk.exists(os.path.join(path, following)) for path in self.files.log_directories)
 
     @property
     def log_range(self) -> str:

@@ -47,6 +47,7 @@ class FollowedLog:
         self._disk = disk or Disk(mapped=False)
         files = survey(self._disk, config)
         self._config = files.config
+        self._directories = files.log_directories
         known = KnownNames.of(self._disk, files)
         for topic in topics:
             known.demand_topic(topic)
@@ -89,7 +90,7 @@ class FollowedLog:
         """The broker may have begun another segment, or the first."""
         segments = self._log.source.segments
         following = segment_name(segments[-1].end if segments else 0)
-        if any(self._disk.exists(os.path.join(path, following)) for path in self._config.log_directories):
+        if any(self._disk.exists(os.path.join(path, following)) for path in self._directories):
             self._log.look_at(survey(self._disk, self._config).log)
 
     def _after(self, damage: Damage) -> int:
@@ -98,7 +99,7 @@ class FollowedLog:
         if not any(self._log.source.read(at, min(_LOOK, damage.segment.end - at))):
             return at  # not written yet
         following = self._scanner.find_sound(at + 1, min(at + _AHEAD, damage.segment.end))
-        if following is None or self._scanner.sound_size(at):  # it was being written when it was read, and is not now
-            return at
+        if following is None or self._scanner.sound_size(at + damage.segment.before_record):
+            return at  # it was being written when it was read, and is not now
         self.passed.append((at, following))
         return following

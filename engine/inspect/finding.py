@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TypedDict
 
+from engine.format import names
 from engine.inspect.finding_codes import CODES, Code, Fix, Severity
 
 PLACES = 20
@@ -20,7 +21,11 @@ FIRST = 3
 
 def place(path: str, offset: int) -> str:
     """How a place in the log is written: its file and physical offset."""
-    return f"commitlog/{os.path.basename(path)} at {offset}"
+    directory, name = os.path.split(path)
+    member, kept = directory.split(os.sep)[-2:] if directory.count(os.sep) else ("", directory)
+    of_entries = member.startswith(names.DLEDGER) and kept == names.DLEDGER_DATA
+    kept = f"{member}/{kept}" if of_entries else names.COMMITLOG
+    return f"{kept}/{name} at {offset}"
 
 
 class FindingJson(TypedDict):

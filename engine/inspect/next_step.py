@@ -81,8 +81,6 @@ THEIRS = NextStep(
     None, "start the store's own RocketMQ 5 broker, which recovers it; rstore does not repair one with these parts"
 )
 
-_OF_DLEDGER = "start the store's own broker, which recovers it; rstore never changes a DLedger store"
-
 
 def command_line(config: StoreConfig, *words: str) -> str:
     """A command of rstore for this store, as a shell takes it."""
@@ -193,7 +191,7 @@ def of_findings(
             return bring(f"{damaged.where}: {damaged.hint}")
         return None if everything and not wrong else THEIRS if wrong else read_newer(config)
     if any(one.code == DLEDGER for one in findings):
-        return None if everything and not wrong else bring(_OF_DLEDGER) if wrong else read(config)
+        return _of_dledger(config, wrong) if wrong else None if everything else read(config)
     first = min(wrong, key=lambda one: _ORDER.index(one.fix), default=None)
     if first is None or (first.fix in (Fix.ADVISE, Fix.NOTHING) and not everything):
         return None if everything else read(config)
@@ -201,6 +199,22 @@ def of_findings(
         return bring(f"{first.where}: {first.hint}" if first.where else first.hint)
     following = step(config, first.fix)
     return bring(f"stop the process that has the store open, then run {following}") if live else following
+
+
+def _of_dledger(config: StoreConfig, wrong: Sequence[Finding]) -> NextStep:
+    """What to do about a DLedger store: its broker ends the log at damage (DLedgerMmapFileStore#recover), and gets what
+    follows from the leader of its group alone."""
+    if all(one.severity is not Severity.ERROR for one in wrong):
+        return bring("start the store's own broker, which recovers it; rstore never changes a DLedger store")
+    return bring(
+        "where its group has a leader with the whole log, start the store's own broker, which gets from it what "
+        f"follows the damage; else save every sound message: {plain_store(os.fspath(config.store_path_root_dir))}"
+    )
+
+
+def plain_store(root: str) -> str:
+    """The command that makes a plain store of the DLedger store in a directory."""
+    return f"rstore --store NEW-DIR restore --from-dledger {shlex.quote(root)}"
 
 
 def advised(config: StoreConfig, findings: Sequence[Finding], following: NextStep | None) -> tuple[Finding, ...]:

@@ -13,6 +13,7 @@ from engine.config import of_store
 from engine.errors import InvalidArgument, NotAStore, Refused, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
+from engine.inspect.next_step import plain_store
 from engine.inspect.store.survey import survey
 from engine.pipeline.places import local_path
 from engine.pipeline.repositories import (
@@ -219,7 +220,7 @@ def _look(disk: Disk, name: str, root: Path, config: Path | None, *, follow_link
         raise NotAStore(
             "a DLedger store, which jobs on Spark do not read",
             path=files.root,
-            hint="rstore restore --from-dledger makes a plain store of it",
+            hint=f"for a plain store with its messages: {plain_store(files.root)}",
         )
     live = holder_of(disk, files.root) is not None
     return StoreRef(name, files.config, files.log, live, None if config is None else os.path.abspath(config))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from engine.errors import FormatError, OutsideStore, StorageError
 from engine.files.low_priority import BytePace
 from engine.inspect.check.verify import verify
+from engine.inspect.store.change_gate import ChangeKind, hindering
 from engine.inspect.store.survey import survey
 from engine.log.source import Segment
 from engine.seals.compare import CHANGED, UNREADABLE, Comparison, SegmentReader
@@ -97,7 +98,9 @@ class _Pass:
         self._state = read_state(disk, self._directory) if self._keeps else ScrubState()
         self._stop = options.stop or threading.Event()
         self._pace = BytePace(options.rate, self._stop)
-        self._result = Scrubbed()
+        self._result = Scrubbed(
+            can_seal=not hindering(files.newer, ChangeKind.SEAL), can_heal=not hindering(files.newer, ChangeKind.HEAL)
+        )
         self._total = self._done = 0
         self._noted = 0
 

@@ -96,6 +96,7 @@ class Scrubbed:
         oldest_ms: when the segment was read that was read longest ago, ms since 1970.
         began_ms: when the pass began.
         kept: whether the state could be kept.
+        can_seal, can_heal: whether the store takes such a change.
     """
 
     finished: bool = False
@@ -107,6 +108,8 @@ class Scrubbed:
     oldest_ms: int = 0
     began_ms: int = 0
     kept: bool = True
+    can_seal: bool = True
+    can_heal: bool = True
 
     @property
     def changed_bytes(self) -> int:

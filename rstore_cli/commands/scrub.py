@@ -114,7 +114,8 @@ def _show(output: Output, config: StoreConfig, result: Scrubbed, where: tuple[st
     if not result.kept:
         output.warn("how far the scrub is could not be noted beside the seals: the next one begins anew")
     if result.unsealed > 1:
-        output.note("note: segments without a seal are checked by their records alone; run rstore seal to seal them")
+        seals = "; run rstore seal to seal them" if result.can_seal else ""
+        output.note(f"note: segments without a seal are checked by their records alone{seals}")
     if not result.wrong:
         return
     output.text()
@@ -128,7 +129,7 @@ def _show(output: Output, config: StoreConfig, result: Scrubbed, where: tuple[st
     from engine.inspect.next_step import command_line, read
 
     output.text()
-    if any(one.kind not in _NOT_HEALED for one in result.wrong):
+    if result.can_heal and any(one.kind not in _NOT_HEALED for one in result.wrong):
         heals = command_line(config, "heal", "--from", "SOURCE", *where)
         output.text(f"Next: {heals} (takes what has changed from a backup, another store or a running broker)")
     else:

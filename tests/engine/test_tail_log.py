@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from engine.config import of_store
 from engine.errors import InvalidArgument
+from engine.files.disk import Disk
 from engine.format import sysflag
 from engine.format.message import Message
+from engine.inspect.dump.dledger import dump_entries
+from engine.inspect.dump.dump import dump_log
+from engine.inspect.store.survey import survey
 from engine.log.scan import Damage
 from engine.store import MessageStore
 from engine.tail_log import FollowedLog
 from tests.engine.opening import small
+from tests.support import dledger
 
 
 def taken(log: FollowedLog) -> list[bytes]:
@@ -84,3 +90,34 @@ def test_a_record_that_is_being_written_and_one_that_is_damaged(tmp_path: Path) 
         assert log.passed == [(placed[1].physical_offset, placed[2].physical_offset)]
         assert taken(log) == [b"body 2"]
     segment.write_bytes(whole)
+
+
+@pytest.mark.leaves("not-closed")
+def test_entries_of_dledger_are_followed_from_file_to_file(tmp_path: Path) -> None:
+    """The bytes of a real broker's entries appear one file after another, one of them in pieces."""
+    store = dledger.unpack("killed5", tmp_path)
+    first, *later = dledger.entry_files(store)
+    config = of_store(store)
+    bodies = [bytes(one.message.body) for one in dump_log(Disk(), config) if one.message is not None]
+    contents = {path: path.read_bytes() for path in (first, *later)}
+    rows = [row for row in dump_entries(Disk(), survey(Disk(), config)) if row.entry is not None]
+    start, half = rows[5].offset, rows[8].offset
+    first.write_bytes(contents[first][:start] + bytes(len(contents[first]) - start))
+    for path in later:
+        path.unlink()
+    seen: list[bytes] = []
+    with FollowedLog(config, ["T", "Other", "SCHEDULE_TOPIC_XXXX"]) as log:
+        assert taken(log) == []
+        for upto in (half - 30, half + 20, half + 60):
+            first.write_bytes(contents[first][:upto] + bytes(len(contents[first]) - upto))
+            seen += taken(log)
+        (damage,) = log._scanner.scan(half)  # read before, judged after it was written
+        assert isinstance(damage, Damage)
+        first.write_bytes(contents[first])
+        assert log._after(damage) == half
+        seen += taken(log)
+        for path in later:
+            path.write_bytes(contents[path])
+            seen += taken(log)
+        assert not log.passed
+    assert seen == bodies[5:]

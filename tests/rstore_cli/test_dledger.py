@@ -16,9 +16,10 @@ from engine.backup.restore.dledger import migrate
 from engine.config import of_store
 from engine.files.disk import Disk
 from engine.format import dledger_entry, message
+from engine.format.dledger_entry import HEAD_SIZE
 from engine.format.message import Message
 from tests.rstore_cli.conftest import Cli
-from tests.support import dledger, stores
+from tests.support import dledger, newer, stores
 
 Store = Callable[[str], Path]
 READ = (
@@ -140,12 +141,36 @@ def test_damage_is_named_by_file_and_offset(store: Store, cli: Cli) -> None:
     lines = cli("--store", root, "--json", "dump", "dledger").lines
     assert [one["kind"] for one in lines[3:5]] == ["damage", "record"]
     put(first, entries[5]["offset"] + 48 + 95, b"\xff\xff")
+    ran = cli("--store", root, "check")
+    assert f"dledger-n0/data/{first.name} at {entries[3]['offset']}  [log-damage]" in ran.out
+    assert f"save every sound message: rstore --store NEW-DIR restore --from-dledger {root}" in ran.out
+    ran = cli("--store", root, "scrub", "--once")
+    assert (ran.code, f"Next: rstore --store {root} check" in ran.out) == (1, True)
+    assert "rstore --store" not in ran.err, "to make seals is refused"
     scan = cli("--store", root, "--json", "salvage", "scan").json
     assert scan["records"] == len(whole) - 1
     assert [(one["physicalOffset"], one["length"]) for one in scan["lost"]] == [
         (entries[3]["offset"], 48),
         (entries[5]["offset"], entries[5]["length"]),
     ]
+
+
+def test_a_file_of_entries_alone_is_read_as_such(store: Store, cli: Cli, tmp_path: Path) -> None:
+    """`salvage scan --file`, of one that was saved from a lost store: headers are not lost bytes."""
+    root = store("killed5")
+    _, second, *_ = dledger.entry_files(root)
+    entries = [
+        one
+        for one in cli("--store", root, "--json", "dump", "dledger", "--from", "16384", "--to", "32768").lines
+        if one["kind"] == "entry"
+    ]
+    moved = Path(shutil.move(second, tmp_path / second.name))
+    ran = cli("--store", root, "--json", "salvage", "scan", "--file", moved)
+    assert (ran.code, ran.json["records"], ran.json["lost"]) == (0, len(entries), [])
+    put(moved, 0, bytes(HEAD_SIZE + 60))
+    ran = cli("--store", root, "--json", "salvage", "scan", "--file", moved)
+    assert (ran.code, ran.json["records"]) == (1, len(entries) - 1)
+    assert [(one["physicalOffset"], one["length"]) for one in ran.json["lost"]] == [(16384, entries[0]["length"])]
 
 
 def test_entries_that_do_not_follow_each_other(store: Store, cli: Cli) -> None:
@@ -231,6 +256,15 @@ def test_a_plain_store_has_every_message_at_its_queue_offset(
         ]
         end = last[-1]["physicalOffset"] + last[-1]["storeSize"]
         assert made[:end] == plain[:end]
+
+
+def test_index_entries_by_tag_come_along(cli: Cli, tmp_path: Path) -> None:
+    """A broker of 5.5 puts them, and goes on to."""
+    root, new = newer.unpack("dledger", tmp_path), tmp_path / "new"
+    assert cli("--store", new, "restore", "--from-dledger", root).code == 0
+    entries = [cli("--store", one, "--json", "dump", "index").lines for one in (root, new)]
+    assert [len(one) for one in entries] == [60, 60]
+    assert [one["keyHash"] for one in entries[0]] == [one["keyHash"] for one in entries[1]]
 
 
 def test_damage_is_passed_over_and_named(store: Store, cli: Cli, tmp_path: Path) -> None:

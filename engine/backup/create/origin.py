@@ -15,6 +15,7 @@ from engine.files.listing import list_segments
 from engine.files.lock import holder_of
 from engine.files.written import written_end
 from engine.format import names
+from engine.inspect.next_step import plain_store
 from engine.inspect.store.survey import survey
 from engine.log.source import ClosedLog, Segment, last_begun
 
@@ -147,7 +148,13 @@ class LocalOrigin:
         self._surveyed = time.monotonic()
         self._files = survey(self._disk, self._config)
         if self._files.newer:
-            raise NewerStore("backups of RocketMQ 5's stores are not made yet", path=self._files.root)
+            raise NewerStore(
+                f"{self._files.newer.described}: backups of such stores are not made yet",
+                path=self._files.root,
+                hint=None
+                if self._files.dledger is None
+                else f"for a plain store with its messages: {plain_store(self._files.root)}",
+            )
         self._log.replace(self._files.log)
         self._expired: list[str] | None = None
         self.root = self._files.root

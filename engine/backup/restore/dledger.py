@@ -32,7 +32,7 @@ from engine.format.record import LONG, PREPARED_BACK, body_position, sys_flag_at
 from engine.format.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, transaction_type
 from engine.format.topic_rules import HALF_TOPIC
 from engine.inspect.store.dledger import read_notes
-from engine.inspect.store.newer import DLEDGER, FILES, TIMER
+from engine.inspect.store.newer import DLEDGER, FILES, OWN_CONFIG, TIMER
 from engine.inspect.store.survey import survey
 from engine.log.scan import Blank, RecordBatch, Scanner
 from engine.log.source import ClosedLog
@@ -257,7 +257,8 @@ class _Migration:
                     f"{apache_key(name)} is {getattr(config, name)} in the settings, and {size} in the DLedger store",
                     hint="leave it out, or give the DLedger store's",
                 )
-        self._config = config.with_changes(**sizes)
+        known = any(f"{names.CONFIG}/{name}" in plan.beside for name in OWN_CONFIG)  # as RocketMQ 5's
+        self._config = config.with_changes(**sizes, index_tags=known and files.config.index_tags)
         self._source = disk
         self._files = files
         self._plan = plan

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
 from engine.files.lock import holder_of
 from engine.format import names
+from engine.format.dledger_entry import HEAD_SIZE, judge_entry
+from engine.format.judge import Stop
 from engine.format.message import INERT_TOPIC
 from engine.inspect.check.verify import boundary
 from engine.inspect.dump.saved_log import SavedLog, Span, log_offset, log_spans, missing_copies, saved_repairs
@@ -231,7 +233,7 @@ def scan_store(
     known = known_places(disk, files.root)
     counting = Counting(known.bridged, known.accepted)
     report = counting.report
-    directories = files.config.log_directories
+    directories = files.log_directories
     report.odd = [(odd.path, odd.why) for odd in files.odd if os.path.dirname(odd.path) in directories]
     if not files.log:
         return report
@@ -268,8 +270,20 @@ def scan_file(
     span = _span(disk, path, size, base)
     counting = Counting()
     with SavedLog(disk, [span]) as log:
+        in_entries = _holds_entries(log, span, config.max_message_size)
+    with SavedLog(disk, [replace(span, in_entries=in_entries)]) as log:
         _count(disk, log, config.max_message_size, counting, progress)
     return counting.report
+
+
+def _holds_entries(log: LogSource, span: Span, max_message_size: int) -> bool:
+    """Whether a file is one of DLedger's entries: its first sound record has an entry's header before it."""
+    record_at = Scanner(log, max_message_size=max_message_size).find_sound(span.offset)
+    if record_at is None or record_at - HEAD_SIZE < span.offset:
+        return False
+    at = record_at - HEAD_SIZE
+    judged = judge_entry(log.read(at, HEAD_SIZE), 0, span.end - at, at)
+    return isinstance(judged, Stop) and judged.more > 0
 
 
 def scan_span(disk: Disk, span: Span, max_message_size: int) -> ScanReport:

@@ -12,7 +12,6 @@ part beyond that it is there is not decided here.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import NewerStore
 from engine.files.listing import list_segments
+from engine.inspect.next_step import plain_store
 from engine.inspect.store.dledger import dledger_place
 from engine.inspect.store.newer import (
     BATCH_QUEUES,
@@ -42,25 +42,25 @@ if TYPE_CHECKING:
 class ChangeKind(Enum):
     """What a change does to a store; the value is its name in a sentence."""
 
-    LOG = "a repair of the log"
+    LOG = "a repair of the log by rstore"
     """recover, truncate: the log ends elsewhere or is bridged; queues, index and checkpoint are made to agree."""
-    QUEUES = "a rebuild of queues and index"
+    QUEUES = "a rebuild of queues and index by rstore"
     """reindex: the log stays as it is."""
-    EXPIRY = "the deletion of segments"
+    EXPIRY = "the deletion of segments by rstore"
     """expire: the log begins elsewhere."""
-    CONFIG = "a change of config/"
+    CONFIG = "a change of config/ by rstore"
     """rebuild-config, offsets set, config restore."""
-    UNDO = "an undo"
+    UNDO = "an undo by rstore"
     """undo: all that a repair changed is as before."""
-    PRUNE = "the removal of what repairs saved"
+    PRUNE = "the removal of what repairs saved by rstore"
     """salvage prune: files of rstore alone."""
-    SEAL = "the making of seals"
+    SEAL = "the making of seals by rstore"
     """seal: files of rstore alone."""
-    HEAL = "a heal"
+    HEAL = "a heal by rstore"
     """heal: damaged ranges of the log are filled in, then as LOG."""
-    ROLE = "a change of the store's role"
+    ROLE = "a change of the store's role by rstore"
     """rewind, promote: as LOG, by what another broker has, and consumer offsets."""
-    PUT = "a put"
+    PUT = "a put by rstore"
     """put, salvage replay, pipeline import: as LOG, and new messages."""
     SERVE = "rstore's daemon"
     """serve, replicate: as PUT, and tables of config/, deliveries, retention."""
@@ -117,7 +117,7 @@ def refuse_change(root: str, newer: Newer, kind: ChangeKind) -> None:
     parts = hindering(newer, kind)
     if parts:
         raise NewerStore(
-            f"{parts.described}, which {kind.value} by rstore does not keep right",
+            f"{parts.described}, which {kind.value} does not keep right",
             path=root,
             hint=_hands_off(root, parts),
         )
@@ -127,7 +127,7 @@ def _hands_off(root: str, newer: Newer) -> str:
     if newer.has(DLEDGER):
         return (
             "status, check and dump read it; its own broker recovers it when it starts; for a plain store with its "
-            f"messages: rstore --store NEW-DIR restore --from-dledger {shlex.quote(root)}"
+            f"messages: {plain_store(root)}"
         )
     if newer.left:
         return (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import NotAStore
 from engine.files.listing import list_segments
-from engine.format.names import segment_offset
+from engine.format.names import DLEDGER, DLEDGER_DATA, segment_offset
 from engine.log.source import Segment
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.files.listing import OddEntry
 
-PREFIX = "dledger-"
-_DATA, INDEX_DIRECTORY, CHECKPOINT, TERM = "data", "index", "checkpoint", "currterm"
+INDEX_DIRECTORY, CHECKPOINT, TERM = "index", "checkpoint", "currterm"
 _LARGEST_NOTE = 4096
 _SEPARATOR = ","
 
@@ -71,22 +70,22 @@ def dledger_place(disk: Disk, config: StoreConfig, root: str, present: Iterable[
         StorageError.
     """
     own, given = config.other.get("dLegerSelfId", "").strip(), config.other.get("storePathDLedgerCommitLog", "").strip()
-    names = sorted(name for name in present if name.startswith(PREFIX))
+    names = sorted(name for name in present if name.startswith(DLEDGER))
     if not names and not config.enable_d_leger_commit_log:
         return None
     if own:
-        name = PREFIX + own
+        name = DLEDGER + own
     else:
-        held = [name for name in names if _has_files(disk, os.path.join(root, name, _DATA))] or names
+        held = [name for name in names if _has_files(disk, os.path.join(root, name, DLEDGER_DATA))] or names
         if len(held) > 1:
             raise NotAStore(
                 f"a DLedger store of several brokers: {', '.join(held)}",
                 path=root,
-                hint="name one in the broker.conf that -c names: dLegerSelfId=n0",
+                hint="name one in the broker.conf that -c (or --from-conf) names: dLegerSelfId=n0",
             )
-        name = held[0] if held else PREFIX + "n0"
+        name = held[0] if held else DLEDGER + "n0"
     directory = os.path.join(root, name)
-    data = [path.strip() for path in given.split(_SEPARATOR) if path.strip()] or [os.path.join(directory, _DATA)]
+    data = [path.strip() for path in given.split(_SEPARATOR) if path.strip()] or [os.path.join(directory, DLEDGER_DATA)]
     return DLedgerPlace(directory, tuple(data))
 
 

@@ -61,7 +61,8 @@ _FRONT = 1 << 20
 """Bytes of a segment that are looked at, for as many records at most:"""
 _RECORDS = 8
 _CONFIG_DIRECTORIES = (*DATABASES.values(), DATABASE_V2)
-_OWN_CONFIG = (names.TIMER_CHECK, "timermetrics", "transactionMetrics")
+OWN_CONFIG = (names.TIMER_CHECK, "timermetrics", "transactionMetrics")
+"""Files of config/ by which a store is known as RocketMQ 5's."""
 _TIERED_METADATA = "tieredStoreMetadata.json"
 _TABLE_END = 0x88E241B785F4CFF7.to_bytes(8, "little")
 
@@ -234,7 +235,7 @@ def newer_parts(
     rest: list[str] = [name for name in (names.TIMER_WHEEL, "rocksdbstore", names.COMPACTION) if name in present]
     rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
     ours = disk.exists(os.path.join(config_dir, names.TIMER_PROGRESS))  # then the timer's checkpoint is, too
-    own_config = [name for name in _OWN_CONFIG if not (ours and name == names.TIMER_CHECK)]
+    own_config = [name for name in OWN_CONFIG if not (ours and name == names.TIMER_CHECK)]
     rest += [f"config/{name}" for name in own_config if disk.exists(os.path.join(config_dir, name))]
     if parts or not rest:
         return Newer(tuple(parts), by_attribute.union(batch), reads_config=bool(own) and has_rocksdict())

@@ -90,6 +90,11 @@ class StoreFiles:
     dledger: DLedgerPlace | None = None
 
     @property
+    def log_directories(self) -> tuple[str, ...]:
+        """All directories that segments are read from."""
+        return (*self.config.log_directories, *(() if self.dledger is None else self.dledger.data))
+
+    @property
     def index_layout(self) -> IndexLayout:
         """Where things lie in this store's index files."""
         return IndexLayout(self.config.max_hash_slot_num, self.config.max_index_num)

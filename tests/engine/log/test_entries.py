@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from engine.format import message
-from engine.format.dledger_entry import HEAD_SIZE, decode, encode_blank
+from engine.format.dledger_entry import HEAD_SIZE, encode_blank
 from engine.format.judge import Reason
 from engine.format.message import Message
+from engine.format.record import body_position
 from engine.log.ahead import scan_ahead
 from engine.log.place import Lies, place_at
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner
@@ -118,22 +119,25 @@ def test_kernels_and_plain_code_say_the_same_of_any_damage() -> None:
                 assert at + HEAD_SIZE in kept
 
 
-def test_a_body_that_holds_entries_is_one_message() -> None:
+@pytest.mark.parametrize("kernels", [False, True])
+def test_a_body_that_holds_entries_is_one_message(kernels: bool) -> None:
     """Whole entries within a body, made for the place where they lie: no message while theirs is sound, or damaged."""
-    inner, _ = put_in_entries(records(2), 4096, start=0)
-    text = bytes(inner.files[0][:600])
-    given = [*records(3), bytearray(message.encode(Message("Outer", text))), *records(3, 6)]
-    log, places = put_in_entries(given, 1 << 16)
-    body_at = places[3] + HEAD_SIZE + 88
-    forged, _ = put_in_entries(records(2), 1 << 16, start=0)
-    head = decode(forged.files[0])
-    assert head.pos == 0
-    again, _ = put_in_entries(records(2, 5), 4096, start=0)
-    del again
-    assert [one[1] for one in events(log, kernels=False) if one[0] == "record"] == [at + HEAD_SIZE for at in places]
-    log.write(body_at + 100, b"\xff\xff")
-    seen = events(log, kernels=False)
-    assert [one[1] for one in seen if one[0] == "record"] == [at + HEAD_SIZE for i, at in enumerate(places) if i != 3]
+    around = (records(3), records(3, 6))
+
+    def placed(text: bytes) -> tuple[EntryLog, list[int]]:
+        outer = bytearray(message.encode(Message("Outer", text)))
+        return put_in_entries([*around[0], outer, *around[1]], 1 << 16)
+
+    _, places = placed(bytes(1000))
+    body_at = places[3] + HEAD_SIZE + body_position(0)
+    inner, inside = put_in_entries(records(2), 4096, start=body_at)
+    log, _ = placed(bytes(inner.files[body_at][:1000]))
+    assert inside[1] + HEAD_SIZE + len(records(2)[1]) <= body_at + 1000
+    whole = [at + HEAD_SIZE for at in places]
+    assert [one[1] for one in events(log, kernels=kernels) if one[0] == "record"] == whole
+    log.write(body_at + 995, b"\xff\xff")
+    seen = [one[1] for one in events(log, kernels=kernels) if one[0] == "record"]
+    assert seen == [at for at in whole if at != whole[3]]
 
 
 def test_a_place_in_a_header_is_named() -> None:
