@@ -9,7 +9,7 @@ INPUTS  ?= 1000000
 SEED    ?= 0
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-PROOF_ARGS ?= --stores 300 --expired 60 --kills 36
+PROOF_ARGS ?= --stores 300 --expired 60 --newer 12 --kills 36
 
 # they compare stores, each in processes and a directory of its own: as many at once as there are cores
 INTEROP_BESIDE := $(patsubst %,tests/compat/test_%.py,bridged clean config_lost damaged lock loss_table operations proof \
@@ -90,7 +90,7 @@ interop-brokers: setup
 interop-alone: setup
 	$(INTEROP_RUN) env RSTORE_LARGE=1 $(PY) -m pytest -n 0 -m "interop or spark" $(INTEROP_ALONE) $(PYTEST_ARGS)
 
-proof: setup ## seeded damaged stores, repaired and judged: build/proof.md (PROOF_ARGS="--stores 300 --expired 60 --kills 36")
+proof: setup ## seeded damaged stores, repaired and judged: build/proof.md (PROOF_ARGS="--stores 300 --expired 60 --newer 12 --kills 36")
 	$(PY) -m tests.proof $(PROOF_ARGS)
 
 sweep: setup ## the whole range of what make test takes samples of: every kill, every damage, every seed (ten minutes)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _FIELDS: Final = struct.Struct(">qqqqqqq")
 FIELDS_SIZE = 56
 FILE_SIZE = 4096
+_SKEW_MS = 3_600_000
+"""How far the clocks of two machines may differ."""
 assert _FIELDS.size == FIELDS_SIZE
 
 
@@ -45,6 +47,10 @@ class TimerCheck:
     def queue_offset(self) -> int:
         """From where on a broker reads the timer's queue, at most. Source: TimerMessageStore#recover."""
         return min(self.last_timer_queue_offset, self.master_timer_queue_offset)
+
+    def is_ahead(self, now: int) -> bool:
+        """Whether `last_read_time` is of a time yet to come, by the clock (ms) and by when the file was written."""
+        return self.last_read_time > max(now, self.timestamp) + _SKEW_MS
 
     def encode(self) -> bytes:
         """The first 56 bytes of the file."""

@@ -115,8 +115,12 @@ class Beside:
     def differences(self, cases: Sequence[Case]) -> list[str | None]:
         """What Apache, which opens each of these stores, reads otherwise than our reader did before; None: nothing."""
         before = [truth.held(case.base, case.store) for case in cases]
+        gone = {case.store for case in cases if newer.all_gone(case.store)}
         opened = self._opened(cases)
-        return [self._differs(*each) for each in zip(cases, before, opened, strict=True)]
+        return [
+            self._differs(case, held, each, all_gone=case.store in gone)
+            for case, held, each in zip(cases, before, opened, strict=True)
+        ]
 
     def _opened(self, cases: Sequence[Case], *, again: bool = True) -> list[Opened]:
         """What Apache reads. `again`: a store that it hangs on, or finds no memory for, is opened a second time, alone,
@@ -192,7 +196,7 @@ class Beside:
         (line,) = opened.of_type("keys")
         return {key: set(offsets) for key, offsets in zip(asked, line["offsets"], strict=True)}
 
-    def _differs(self, case: Case, held: truth.Held, opened: Opened) -> str | None:
+    def _differs(self, case: Case, held: truth.Held, opened: Opened, *, all_gone: bool) -> str | None:
         """What Apache reads otherwise than our reader did before it opened the store.
 
         A unit of offset 0 in a log that begins later says nothing: there Apache gives the log's first record, whichever
@@ -222,7 +226,7 @@ class Beside:
                 return f"key {topic} {key}: {sorted(either)[:4]} are found by one only"
         if newer.has_timers(case.base) and newer.is_fresh(case.base):
             got = self._delivered(case.facts, held, opened)
-            return "; ".join(newer.other_than(case.base, case.facts, held, got)) or None
+            return "; ".join(newer.other_than(case.base, case.facts, held, got, all_gone=all_gone)) or None
         return None
 
 

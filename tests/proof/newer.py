@@ -56,7 +56,7 @@ def written_until(facts: Facts) -> int:
 
 def wrong(base: Base, facts: Facts, damaged: Path, store: Path, held: Held) -> list[str]:
     """What of these parts is lost, or wrong, in a repaired store: a sentence each."""
-    return [*_timers(base, facts, store, held), *_epochs(damaged, store, held)]
+    return [*_timers(base, facts, damaged, store, held), *_epochs(damaged, store, held)]
 
 
 def has_timers(base: Base) -> bool:
@@ -80,18 +80,27 @@ def waiting(base: Base, facts: Facts, held: Held) -> tuple[Counter[str], Counter
     return +must, +may
 
 
-def _timers(base: Base, facts: Facts, store: Path, held: Held) -> list[str]:
+def _timers(base: Base, facts: Facts, damaged: Path, store: Path, held: Held) -> list[str]:
     if not has_timers(base):
         return []
     timer = _Timer(base, store, held)
     got = timer.delivers()
     told = ["the timer goes in a circle"] if timer.hangs else []
-    return told + other_than(base, facts, held, got)
+    return told + other_than(base, facts, held, got, all_gone=all_gone(damaged))
 
 
-def other_than(base: Base, facts: Facts, held: Held, got: Counter[str]) -> list[str]:
+def all_gone(damaged: Path) -> bool:
+    """Whether no file of the timer is left: then a broker delivers all again. Nothing tells such a store from one of
+    rstore's own daemon, which has no such files, so a repair leaves it so.
+    """
+    return not any((damaged / name).exists() for name in (*FILES, "config/timercheck"))
+
+
+def other_than(base: Base, facts: Facts, held: Held, got: Counter[str], *, all_gone: bool = False) -> list[str]:
     """How what is delivered differs from what waits by a log: a sentence each."""
     must, may = waiting(base, facts, held)
+    if all_gone:
+        may = got
     told = []
     for what, which in (("not delivered", must - got), ("delivered again", got - may)):
         if which:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,10 +48,12 @@ def main(argv: Sequence[str]) -> int:
         if given.keep is not None:
             return _keep(given, wanted, root)
         parts = [_stores(given, wanted, root)]
-        if given.expired:
-            of_them = {"stores": given.expired, "bases": bases.expired_names(), "apache": 0, "opened": 0}
-            apart = {**vars(given), **of_them, "output": str(Path(given.output) / "expired")}
-            parts.append(_stores(argparse.Namespace(**apart), wanted, root))
+        for part, count, names in (
+            ("expired", given.expired, bases.expired_names()),
+            ("newer", given.newer, bases.newer_names()),
+        ):
+            if count:
+                parts.append(_apart(given, wanted, root, part, count, names))
         parts.append(_kills(given, root))
         passed, failed = (sum(part[i] for part in parts) for i in range(2))
     print(f"{passed} passed, {failed} failed in {time.perf_counter() - begin:.0f}s", flush=True)
@@ -60,6 +62,16 @@ def main(argv: Sequence[str]) -> int:
 
 def _numbers(given: argparse.Namespace, count: int) -> Sequence[int]:
     return [given.only] if given.only is not None and count else range(given.first, given.first + count)
+
+
+def _apart(
+    given: argparse.Namespace, wanted: Wanted, root: Path, part: str, count: int, names: list[str]
+) -> tuple[int, int]:
+    """So many more stores, of these bases, with a report of their own; none of them is for Apache."""
+    some = list(given.shapes) if given.shapes != list(shapes.SHAPES) else _shapes_of(names)
+    of_them = {"stores": count, "bases": names, "shapes": some, "apache": 0, "opened": 0}
+    apart = argparse.Namespace(**{**vars(given), **of_them, "output": str(Path(given.output) / part)})
+    return _stores(apart, replace(wanted, shapes=tuple(some)), root)
 
 
 def _stores(given: argparse.Namespace, wanted: Wanted, root: Path) -> tuple[int, int]:
@@ -104,6 +116,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     every = [*bases.names(), *bases.expired_names(), *bases.newer_names()]
     parser.add_argument("--stores", type=int, default=300, help="how many (300)")
     parser.add_argument("--expired", type=int, default=0, help="and how many of which the front has expired (0)")
+    parser.add_argument("--newer", type=int, default=0, help="and how many of RocketMQ 5 (0)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="the first store's number")
     parser.add_argument("--only", type=int, metavar="N", help="only the store of this number")

@@ -135,7 +135,13 @@ def slot_zero(store: Path) -> str:
     return "timer-slot"
 
 
-@pytest.mark.parametrize("damage", [foreign_topic, too_early, last_unit_wild, slot_zero])
+def read_in_the_future(store: Path) -> str:
+    """A broker passes over all that is due before."""
+    put(store / "config" / "timercheck", 0, struct.pack(">q", 4_102_444_800_000))
+    return "timer-check"
+
+
+@pytest.mark.parametrize("damage", [read_in_the_future, foreign_topic, too_early, last_unit_wild, slot_zero])
 def test_damage_to_the_timer_s_files_is_found_and_mended(
     damage: Callable[[Path], str], base: Base, store: Path
 ) -> None:

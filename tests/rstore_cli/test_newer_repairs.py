@@ -211,6 +211,40 @@ def test_lost_topics_are_rebuilt(copied: Callable[[str], Path], cli: Cli) -> Non
     assert table["topicConfigTable"]["T"]["readQueueNums"] == 2
 
 
+@pytest.mark.parametrize("name", ["batch", "killed", "timer", "controller"])
+def test_lost_topics_of_batch_queues_timers_and_controllers_are_rebuilt(
+    name: str, copied: Callable[[str], Path], cli: Cli
+) -> None:
+    """topics.json lost (#9826, #9328): over batch queues no 5.x broker starts without the attribute (#5077)."""
+    root = copied(name)
+    path = root / "config" / "topics.json"
+    had = json.loads(path.read_text())["topicConfigTable"]
+    for one in (root / "config").glob("topics.json*"):
+        one.unlink()
+    batches = name in ("batch", "killed")
+    for release in ("5.3.3", "5.5.0"):
+        assert cli("--store", root, "plan-start", "--as", release, "--json").json["outcome"] == (
+            "refuses" if batches else "opens"
+        )
+    others = {p.name: p.read_bytes() for p in (root / "config").iterdir() if p.name.startswith("timer")}
+    assert cli("--store", root, "rebuild-config", "--yes").code == 0
+    table = json.loads(path.read_text())["topicConfigTable"]
+    sent = newer.manifest(name)["messages"]
+    assert {topic: table[topic]["readQueueNums"] for topic in sent if topic != "Late"} == {
+        topic: had[topic]["readQueueNums"] for topic in sent if topic != "Late"
+    }
+    assert {topic for topic, one in table.items() if "attributes" in one} == ({"B"} if batches else set())
+    assert all(table[topic]["attributes"] == {"queue.type": "BatchCQ"} for topic in ("B",) if batches)
+    assert {p.name: p.read_bytes() for p in (root / "config").iterdir() if p.name.startswith("timer")} == others
+    for release in ("5.3.3", "5.5.0"):
+        assert cli("--store", root, "plan-start", "--as", release, "--json").json["outcome"] == "opens"
+    assert cli("--store", root, "undo", "--yes").code == 0
+    assert not path.exists()
+    assert cli("--store", root, "rebuild-config", "--yes").code == 0
+    if name == "killed":
+        assert cli("--store", root, "recover", "--yes").code == 0
+
+
 def test_an_offset_that_is_set_leaves_what_5_adds(copied: Callable[[str], Path], cli: Cli) -> None:
     root = copied("default")
     path = root / "config" / "consumerOffset.json"

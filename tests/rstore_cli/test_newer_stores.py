@@ -76,8 +76,8 @@ REPAIRS = (
 )
 _OF_THE_LOG = ("recover", "truncate", "undo", "salvage prune", "seal")
 TAKEN = {
-    **dict.fromkeys(("batch", "killed"), (*_OF_THE_LOG, "reindex", "expire")),
-    **dict.fromkeys(("timer", "controller"), _OF_THE_LOG),
+    **dict.fromkeys(("batch", "killed"), (*_OF_THE_LOG, "reindex", "expire", "rebuild-config")),
+    **dict.fromkeys(("timer", "controller"), (*_OF_THE_LOG, "rebuild-config", "offsets set", "config restore")),
     **dict.fromkeys(("default", "property-crc"), REPAIRS),
 }
 """Changes that a store takes (engine.inspect.store.change_gate), by their first words."""

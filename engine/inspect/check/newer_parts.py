@@ -106,6 +106,9 @@ class NewerPartsJudge:
             if maximum or timer.files:
                 findings.add("timer-check", _TIMER_CHECK, _TIMER_CHECK, "the file does not exist")
             return None
+        if check.is_ahead(self._disk.now_ms()):
+            detail = f"lastReadTimeMs is {check.last_read_time}, a time yet to come: what is due before is passed over"
+            findings.add("timer-check", _TIMER_CHECK, _TIMER_CHECK, detail)
         if check.last_timer_queue_offset > maximum and not self._files.newer.has(ROCKSDB_QUEUES):
             detail = f"lastTimerQueueOffset is {check.last_timer_queue_offset}, the queue ends at {maximum}"
             findings.add("timer-check", _TIMER_CHECK, _TIMER_CHECK, detail)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _TABLE = "topics.json"
 _TYPE, _BATCH = "queue.type", "BatchCQ"
+BATCH_ATTRIBUTES = {_TYPE: _BATCH}
+"""What a topic's entry in topics.json needs, or no 5.x broker starts over its batch queues."""
 
 
 def batch_by_attribute(disk: Disk, root: str) -> frozenset[str]:

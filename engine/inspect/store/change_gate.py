@@ -48,8 +48,10 @@ class ChangeKind(Enum):
     """reindex: the log stays as it is."""
     EXPIRY = "the deletion of segments by rstore"
     """expire: the log begins elsewhere."""
+    TABLES = "a rebuild of config/ by rstore"
+    """rebuild-config: lost tables are made again."""
     CONFIG = "a change of config/ by rstore"
-    """rebuild-config, offsets set, config restore."""
+    """offsets set, config restore."""
     UNDO = "an undo by rstore"
     """undo: all that a repair changed is as before."""
     PRUNE = "the removal of what repairs saved by rstore"
@@ -67,12 +69,13 @@ class ChangeKind(Enum):
 
 
 _OF_THE_LOG = frozenset({ChangeKind.LOG, ChangeKind.UNDO, ChangeKind.PRUNE, ChangeKind.SEAL})
-_CLOSED = _OF_THE_LOG | {ChangeKind.QUEUES, ChangeKind.EXPIRY, ChangeKind.CONFIG}
+_OF_TABLES = frozenset({ChangeKind.TABLES, ChangeKind.CONFIG})
+_CLOSED = _OF_THE_LOG | _OF_TABLES | {ChangeKind.QUEUES, ChangeKind.EXPIRY}
 
 KEPT_RIGHT: Mapping[str, frozenset[ChangeKind]] = MappingProxyType(
     {
-        TIMER: _OF_THE_LOG,
-        CONTROLLER: _OF_THE_LOG,
+        TIMER: _OF_THE_LOG | _OF_TABLES,
+        CONTROLLER: _OF_THE_LOG | _OF_TABLES,
         FILES: _CLOSED,  # an empty timer wheel, empty databases, tables that name queue offsets
         PROPERTY_CRC: _CLOSED,  # bridges have one; what recovery writes of a record is what its broker had written
         BATCH_QUEUES: _CLOSED - {ChangeKind.CONFIG},

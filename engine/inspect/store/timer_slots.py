@@ -105,9 +105,10 @@ def _used(reader: RawFile) -> tuple[NDArray[np.int64], NDArray[np.void]]:
 
 
 def has_timer(disk: Disk, files: StoreFiles, timer: TimerFiles) -> bool:
-    """Whether a RocketMQ 5 broker keeps a timer log or wheel here: rstore's own daemon has neither."""
+    """Whether a RocketMQ 5 broker keeps a timer log or wheel here, or did: rstore's own daemon has neither."""
     wheel = disk.look(os.path.join(files.root, names.TIMER_WHEEL))
-    return bool(timer.files or timer.odd) or (wheel is not None and wheel.is_file)
+    has_log = bool(timer.files or timer.odd) or disk.is_dir(os.path.join(files.root, names.TIMER_LOG))
+    return has_log or (wheel is not None and wheel.is_file)
 
 
 def _read_from(timer: TimerFiles, check: TimerCheck | None) -> int:

@@ -101,6 +101,7 @@ class RestoreChange(ConfigChange[RestorePlan]):
 class RebuildChange(ConfigChange[RebuildPlan]):
     """Make lost or broken files of config/ again."""
 
+    kind = ChangeKind.TABLES
     name = "rebuild-config"
     done = "the files are written"
 

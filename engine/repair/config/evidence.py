@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import FormatError, StorageError
 from engine.format import message, names, properties
+from engine.inspect.store.batch_queue import BatchQueueRows, batch_queues
 from engine.log.closed_log import ClosedLogReader
 from engine.log.closed_queue import ClosedQueue
 from engine.log.derive import TopicQueue
@@ -33,11 +34,14 @@ class QueueRange:
 
 @dataclass(slots=True)
 class Evidence:
-    """What the queues hold. `ranges`: of every queue; `pairs`: (topic, group) of messages that were sent back."""
+    """What the queues hold. `ranges`: of every queue; `pairs`: (topic, group) of messages that were sent back;
+    `batches`: the queues of RocketMQ 5 with a unit a batch.
+    """
 
     disk: Disk
     files: StoreFiles
     ranges: dict[TopicQueue, QueueRange] = field(default_factory=dict)
+    batches: dict[TopicQueue, BatchQueueRows] = field(default_factory=dict)
 
     @property
     def topics(self) -> dict[str, int]:
@@ -47,6 +51,11 @@ class Evidence:
             if span.high > span.low and queue.queue_id >= 0:
                 queues_of_topics[queue.topic] = max(queues_of_topics.get(queue.topic, 0), queue.queue_id + 1)
         return queues_of_topics
+
+    @property
+    def batch_topics(self) -> set[str]:
+        """Topics whose queues have a unit a batch."""
+        return {queue.topic for queue in self.batches}
 
     @property
     def groups(self) -> dict[str, int]:
@@ -94,6 +103,8 @@ class Evidence:
 
     def by_time(self, queue: TopicQueue, millis: int) -> int:
         """Queue offset of the first message that was stored at that time (ms) or later."""
+        if queue in self.batches:
+            return self.batches[queue].at_time(millis)
         with self.log() as log, self.queue(queue) as rows:
             return rows.lower_bound_by_time(millis, log.store_time)
 
@@ -150,6 +161,10 @@ def evidence_of(disk: Disk, files: StoreFiles) -> Evidence:
     for one in files.queues:
         with evidence.queue(one.queue) as rows:
             evidence.ranges[one.queue] = QueueRange(min(rows.min_offset, rows.max_offset), rows.max_offset)
+    for batch in batch_queues(disk, files)[0]:
+        units = BatchQueueRows(disk, batch, files.log[0].offset if files.log else 0)
+        evidence.batches[batch.queue] = units
+        evidence.ranges[batch.queue] = QueueRange(min(units.min_offset, units.max_offset), units.max_offset)
     return evidence
 
 

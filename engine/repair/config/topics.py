@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.format import names
 from engine.inspect.check.served import READ, is_own_group
+from engine.inspect.store.batch_topics import BATCH_ATTRIBUTES
 from engine.inspect.store.config_shapes import GROUP_TABLE, TOPIC_TABLE, as_int
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ def rebuilt_topics(
         if not known and not intact:
             table[topic] = topic_json(topic, max(count, _OWN_QUEUES.get(topic, 0)))
             lines.append(f"{topic}: readQueueNums {table[topic]['readQueueNums']}, from its consume queues")
+            if topic in evidence.batch_topics:
+                table[topic]["attributes"] = dict(BATCH_ATTRIBUTES)
+                lines.append(f"{topic}: queue.type BatchCQ, as its queues are")
         elif known and (not intact or topic == forced) and not names.is_lmq(topic):
             lines += _widen(topic, table[topic], count, stale=not intact or topic == forced)
     if forced is not None and forced in needed:

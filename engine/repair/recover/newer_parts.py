@@ -50,7 +50,7 @@ def newer_pieces(disk: Disk, plan: RecoverPlan) -> Iterator[Piece]:
 
 
 def _timer_pieces(disk: Disk, plan: RecoverPlan, timer: TimerPlan) -> Iterator[Piece]:
-    new = set(_timer_paths(plan, timer))
+    new = set(timer.paths(plan.files.root))
     sizes = dict(timer.old)
     for path, size in timer.old:
         if path not in new:
@@ -63,11 +63,6 @@ def _timer_pieces(disk: Disk, plan: RecoverPlan, timer: TimerPlan) -> Iterator[P
 
 def _timer_check(plan: RecoverPlan) -> str:
     return os.path.join(plan.files.root, names.CONFIG, names.TIMER_CHECK)
-
-
-def _timer_paths(plan: RecoverPlan, timer: TimerPlan) -> list[str]:
-    directory = os.path.join(plan.files.root, names.TIMER_LOG)
-    return [os.path.join(directory, names.segment_name(number * timer.file_size)) for number in range(timer.file_count)]
 
 
 class NewerApplier:
@@ -87,7 +82,7 @@ class NewerApplier:
     def _timer(self, timer: TimerPlan) -> None:
         disk, root = self._disk, self._plan.files.root
         directory = os.path.join(root, names.TIMER_LOG)
-        paths = _timer_paths(self._plan, timer)
+        paths = timer.paths(root)
         for path in (path for path, _ in timer.old if path not in paths):
             disk.step("recover.remove-timer-log")
             disk.unlink(path)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from engine.errors import NotAFile
 from engine.files.listing import list_segments
 from engine.files.written import blocks_taken, data_ranges
-from engine.format import names
+from engine.format import names, timer_check, timer_log, timer_wheel
 from engine.format.queue_unit import UNIT_SIZE
 from engine.log.consume_queue_ext import blocks_of_units, units_end
 from engine.repair.recover.batch_apply import parts_of
@@ -76,6 +76,7 @@ class _Space:
             if batch_queue.changed:
                 self._batch_queue(batch_queue)
         self._index()
+        self._timer()
         return {self._places[device]: peak for device, peak in self._peaks.items() if peak > 0}
 
     def _take(self, path: str, count: int) -> None:
@@ -225,6 +226,26 @@ class _Space:
         made = -(-max(0, keys - room) // capacity)
         made += sum(-(-len(insert.keys) // capacity) for insert in index.inserts)
         self._take(directory, made * whole)
+
+    # --- timer ------------------------------------------------------------------------------------------------------
+
+    def _timer(self) -> None:
+        """Files that are emptied and written, and stay sparse: units, slots that are used, config/timercheck."""
+        timer, root = self._plan.timer, self._plan.files.root
+        if timer is None:
+            return
+        paths = timer.paths(root)
+        for path in (path for path, _ in timer.old if path not in paths):
+            self._give(path)
+        room = timer_log.units_of_file(timer.file_size)
+        for number, path in enumerate(paths):
+            last = number + 1 == len(paths)
+            end = (len(timer.units) - number * room) * timer_log.UNIT_SIZE if last else timer.file_size
+            self._take(path, blocks_taken([(0, end)]) - self._blocks(path))
+        wheel = os.path.join(root, names.TIMER_WHEEL)
+        slots = [(number * timer_wheel.SLOT_SIZE, (number + 1) * timer_wheel.SLOT_SIZE) for number, _ in timer.slots]
+        self._take(wheel, blocks_taken(slots) - self._blocks(wheel))
+        self._take(os.path.join(root, names.CONFIG, names.TIMER_CHECK), blocks_taken([(0, timer_check.FILE_SIZE)]))
 
 
 def _parts(span: tuple[int, int], size: int) -> Iterator[tuple[int, int, int]]:

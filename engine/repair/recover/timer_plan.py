@@ -88,6 +88,11 @@ class TimerPlan:
         """How many files the timer log has then."""
         return -(-len(self.units) // timer_log.units_of_file(self.file_size))
 
+    def paths(self, root: str) -> list[str]:
+        """The files of the timer log then."""
+        directory = os.path.join(root, names.TIMER_LOG)
+        return [os.path.join(directory, names.segment_name(i * self.file_size)) for i in range(self.file_count)]
+
     def to_json(self) -> dict[str, Any]:
         """Its keys in the JSON of a plan."""
         return {"why": self.why, "waiting": self.waiting, "lastReadTime": self.check.last_read_time}
@@ -108,8 +113,12 @@ def plan_timer(disk: Disk, plan: RecoverPlan, log: LogSource) -> TimerPlan | Non
     now = disk.now_ms() // precision * precision
     records = TimerRecords(log, files.config)
     seen = _Seen(disk, files, timer, check, precision, plan.log.end.end, records)
+    if check is not None and check.is_ahead(now):
+        why = (
+            f"config/timercheck says that what is due before {check.last_read_time} was delivered, which is yet to come"
+        )
     why = why or (None if check is not None or not rows else "config/timercheck is missing") or seen.wrong(rows)
-    changed = plan.to is not None or plan.log.bytes_cut or plan.log.bridges
+    changed = plan.to is not None or plan.log.bytes_cut or plan.log.bridges or (rows and seen.is_empty)
     if why is None and not (changed or plan.mode is Mode.ABNORMAL):
         return None
     waits = pending(log, files.config, rows, plan.log.end.end, precision).messages
@@ -174,6 +183,11 @@ class _Seen:
         self._first = first
         self._precision = precision
         self._physical: Counter[int] = Counter()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the timer log has no unit: then nothing in it tells that some are lost."""
+        return self._counted.last is None
 
     def wrong(self, rows: list[Row]) -> str | None:
         """What is wrong with the files, whatever the log says."""

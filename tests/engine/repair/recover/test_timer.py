@@ -19,7 +19,10 @@ from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.inspect.check.check import check
 from engine.repair.change import carry_out
+from engine.repair.recover.apply import apply
 from engine.repair.recover.change import RecoverChange
+from engine.repair.recover.recover import plan_recover
+from engine.repair.recover.space_needed import space_needed
 from engine.repair.salvage.change import UndoChange
 from engine.repair.truncate.change import TruncateChange
 from tests.support import newer, stores
@@ -146,6 +149,20 @@ def test_after_a_recovery_each_that_waits_is_delivered_once(seed: int, store: Pa
     carry_out(UndoChange(), Then(None), config_of(store))
     assert {path: seen for path, seen in stores.contents(store).items() if not path.startswith("salvage")} == before
     recover(store)
+
+
+def test_the_space_that_a_rebuilt_timer_takes_is_planned(store: Path) -> None:
+    """As far as blocks of 4096 bytes tell: what was no file takes all of it."""
+    disk = Then(None)
+    paths = [store / "timerwheel", store / "timerlog" / FIRST]
+    for path in paths:
+        path.unlink()
+    plan = plan_recover(disk, config_of(store))
+    assert plan.timer is not None
+    (needed,) = space_needed(disk, plan).values()
+    apply(disk, plan)
+    took = sum(disk.blocks(str(path)) for path in (*paths, store / "config" / "timercheck"))
+    assert took <= needed <= took + 4096
 
 
 def ends(root: Path) -> list[int]:
