@@ -28,16 +28,30 @@ def doctor(
         Path | None,
         typer.Option("--conf", metavar="FILE", help="Check only this properties file of a broker, and no store."),
     ] = None,
+    upgrade_to: Annotated[
+        str,
+        typer.Option(
+            "--upgrade-to",
+            metavar="RELEASE",
+            help="Show instead what this release would not read, or read otherwise: 4.9.8, 5.3.1, 5.3.3, 5.4.0, 5.5.0, "
+            "or 4.9, 5.3 …",
+        ),
+    ] = "",
 ) -> None:
     """Show why a broker does not start on this store: files, sizes, paths, rights, disk, configuration, kind of store.
 
     With -c or --conf also a verdict on each key of the broker's properties file: in force, misread, ignored, unknown;
     and whom the daemon (serve) lets in with it, and which of its options change that.
     Reads only, and no messages: rstore check reads those. Exit code 1 when something prevents a broker's start.
+    With --upgrade-to it reads the log, too, for an upgrade or the way back: exit code 1 when something is lost, is
+    never delivered, or prevents the start.
     """
     settings = settings_of(context)
     output = settings.output()
     config = None if conf is not None else _settings(settings)
+    if upgrade_to:
+        _show_upgrade(output, config, conf or settings.config, upgrade_to)
+        return
     if config is None:
         file = conf or settings.config
         assert file is not None
@@ -81,6 +95,34 @@ def doctor(
             output.text(f"Spark jobs (rstore pipeline) can't run: {spark.why}.")
         show_next(output, diagnosis.next)
     if not diagnosis.starts:
+        raise typer.Exit(FOUND)
+
+
+def _show_upgrade(output: Output, config: StoreConfig | None, conf: Path | None, version: str) -> None:
+    """`config`: None where there is no store to look at, or its settings are invalid: the file alone is judged."""
+    from engine.files.disk import Disk
+    from engine.repair.start.upgrade import judge_settings, plan_upgrade
+
+    file = None if conf is None else str(conf)
+    if config is None:
+        assert file is not None
+        upgrade = judge_settings(Disk(), file, version)
+    else:
+        with output.progress("reading the log") as tick:
+            upgrade = plan_upgrade(Disk(), config, version, conf=file, progress=tick)
+    if output.json:
+        output.document(upgrade.to_json())
+    else:
+        what = f"the settings in {file}" if config is None else "this store"
+        used = f" The store is of {upgrade.release or 'RocketMQ 4.9, as far as it tells'}." if upgrade.root else ""
+        output.text(f"RocketMQ {upgrade.to} on {what}.{used}")
+        show_findings(output, upgrade.findings, upgrade.next)
+        if upgrade.ok:
+            output.text("Nothing that was looked at is lost, or prevents its start.")
+        if file is None:
+            output.text("No settings were judged: name the broker's file with -c.")
+        show_next(output, upgrade.next)
+    if not upgrade.ok:
         raise typer.Exit(FOUND)
 
 

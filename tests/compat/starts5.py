@@ -31,7 +31,7 @@ OFTEN = {
 AT_ONCE, HANG_S = 12, 30
 COUNT = 120
 """Damaged stores of each base; two bases a release."""
-RELEASES = ("5.3.3", "5.5.0")
+RELEASES = ("5.3.1", "5.3.3", "5.4.0", "5.5.0")
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,14 @@ def outcomes(release: str, jobs: Iterable[Job]) -> dict[str, Line]:
     return {line["store"]: line for line in map(json.loads, lines)}
 
 
-def write_base(release: str, store: Path, *, killed: bool) -> None:
+def write_base(
+    release: str, store: Path, *, killed: bool, topics: str = "Orders,Hot,Rare", messages: int = 420
+) -> None:
     """A store of that release, new."""
     with tempfile.TemporaryDirectory(prefix="rstore-starts-") as home:
         settings = {**SETTINGS, **OFTEN} if killed else SETTINGS
         seed, pause = ("2", "240") if killed else ("1", "0")
-        words = ["write", str(store), _pairs(settings), "Orders,Hot,Rare", "420", seed, pause]
+        words = ["write", str(store), _pairs(settings), topics, str(messages), seed, pause]
         subprocess.run(java(release, Path(home), words), capture_output=True, timeout=120, check=True)
     for name in ("lock", "abort.bak"):
         (store / name).unlink(missing_ok=True)

@@ -6,6 +6,7 @@ from engine.inspect import finding
 from engine.inspect.check.doctor import DOCTOR_CODES
 from engine.inspect.finding_codes import CODES
 from engine.inspect.status.status import STATUS_CODES
+from engine.repair.start.upgrade_rules import RULES
 from tests.docs.markdown import section, tables
 from tests.docs.test_readme import ROOT
 
@@ -27,6 +28,13 @@ def test_the_table_of_doctor_is_that_of_the_code() -> None:
     for name in DOCTOR_CODES.keys() & CODES.keys():
         assert DOCTOR_CODES[name] is CODES[name]
         assert f"`{name}`" in section(CHECK, "Doctor")
+
+
+def test_the_table_of_upgrades_is_that_of_the_code() -> None:
+    rows = tables(section(CHECK, "Another release: `--upgrade-to`"))[0]
+    assert [(row["code"], row["severity"], row["message"], row["read since"]) for row in rows] == [
+        (name, rule.severity.value, rule.what, rule.since or "") for name, rule in RULES.items()
+    ]
 
 
 def test_the_table_of_status_is_that_of_the_code() -> None:

@@ -244,6 +244,7 @@ def test_other_answers(cli: Cli, fixture_copy: Store, tmp_path: Path) -> None:
         ("offsets list",),
         ("dump config",),
         ("doctor",),
+        ("doctor --upgrade-to", "5.5.0"),
         ("report",),
         ("status",),
         ("flush",),

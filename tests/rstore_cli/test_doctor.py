@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.rstore_cli.conftest import Cli
-from tests.support import stores
+from tests.support import newer, stores
 from tests.support.fixtures import FIXTURES
 
 Store = Callable[[str], Path]
@@ -208,3 +208,38 @@ def test_a_configuration_that_would_take_hours_to_read(tmp_path: Path, cli: Cli)
     refused = cli("doctor", "--conf", conf)
     assert refused.code == 2
     assert refused.error_line.startswith(f"rstore: line 101: a value of more than 100 lines: {conf}")
+
+
+def test_another_release(fixture_store: Store, cli: Cli, tmp_path: Path) -> None:
+    store = fixture_store("clean-small")
+    before = stores.snapshot(store)
+    ran = cli("--store", store, "doctor", "--upgrade-to", "5.5")
+    assert (ran.code, ran.out.splitlines()) == (
+        0,
+        [
+            "RocketMQ 5.5.0 on this store. The store is of RocketMQ 4.9, as far as it tells.",
+            "Nothing that was looked at is lost, or prevents its start.",
+            "No settings were judged: name the broker's file with -c.",
+        ],
+    )
+    conf = tmp_path / "broker.conf"
+    conf.write_text("aclEnable=true\n")
+    ran = cli("--store", store, "-c", conf, "--json", "doctor", "--upgrade-to", "5.3.3")
+    assert (ran.code, ran.json["ok"], ran.json["upgradeTo"], ran.json["from"]) == (1, False, "5.3.3", "4.9.8")
+    assert [one["code"] for one in ran.json["findings"]] == ["acl-ignored", "default-changed"]
+    alone = cli("doctor", "--conf", conf, "--upgrade-to", "5.3.3")
+    assert alone.code == 1
+    assert f"RocketMQ 5.3.3 on the settings in {conf}." in alone.out
+    assert f"ERROR    {conf}:1  [acl-ignored]" in alone.out
+    assert cli("doctor", "--conf", conf, "--upgrade-to", "5.3.1").code == 0
+    assert cli("--store", store, "doctor", "--upgrade-to", "6.0").code == 2
+    assert cli("--store", tmp_path / "none", "doctor", "--upgrade-to", "5.5.0").code == 4
+    assert stores.snapshot(store) == before
+
+
+@pytest.mark.leaves
+def test_a_way_back_that_loses_messages(cli: Cli, tmp_path: Path) -> None:
+    ran = cli("--store", newer.unpack("timer", tmp_path), "doctor", "--upgrade-to", "4.9.8")
+    assert ran.code == 1
+    assert "ERROR    timerlog/  [timer-waits]" in ran.out
+    assert "dump timerlog --due lists them" in ran.out

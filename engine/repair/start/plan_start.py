@@ -210,6 +210,7 @@ def plan_start(
     conf: str | None = None,
     version: str | None = None,
     progress: Callable[[int, int], None] | None = None,
+    files: StoreFiles | None = None,
 ) -> StartPlan:
     """Compute it, without writing a byte.
 
@@ -219,13 +220,14 @@ def plan_start(
         conf: the properties file that the broker is started with.
         version: the release that is started (`rules`); None: that of the store, by its own signs.
         progress: called with bytes read and to read.
+        files: the store's, where the caller has looked already.
 
     Raises:
         NotAStore. StorageError: the disk can't read what a start reads; `check` reads what follows. NewerStore: the
         queues that recovery begins with are in RocksDB. InvalidArgument: no rules are known of that release.
     """
     given = None if version is None else rules_of(version)
-    files = survey(disk, config)
+    files = survey(disk, config) if files is None else files
     refuse_verdict(files.config, files.root, files.newer)
     sign = release_of(disk, files)
     rules = given or rules_for(sign)
