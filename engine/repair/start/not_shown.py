@@ -70,7 +70,11 @@ def short_of(
             offsets = np.flatnonzero(there) + first
             offsets = offsets[~np.isin(offsets, done)]
             yield queue, _missing(mine_started, offsets, units["physical_offset"][offsets - first])
-        for _, units in rows.chunks(rows.first, mine_started.kept) if moved else ():
+        below = max(rows.first, min(mine_started.kept, mine_started.minimum))  # units that stay, and nobody is given
+        for first, units in rows.chunks(rows.first, below):
+            there = is_real(units) & places.mask(units["physical_offset"]) & (units["physical_offset"] < repaired)
+            yield queue, int((there & ~np.isin(np.arange(first, first + len(units)), done)).sum())
+        for _, units in rows.chunks(below, mine_started.kept) if moved else ():
             yield queue, int((is_real(units) & moved.mask(units["physical_offset"])).sum())
     yield from _after(disk, files, started, repaired, end)
 

@@ -1,9 +1,8 @@
 """What a broker does when it starts, as a table by release: the one place that knows releases apart.
 
 Each field is a fact of the release, read in its sources (tags rocketmq-all-4.9.8 to 5.3.3; the source jars of 5.4.0 and
-5.5.0); those of 4.9.8, 5.3.3 and 5.5.0 are compared with its own message store on hundreds of damaged stores
-(tests/compat/test_starts5.py). What reads
-the table (`apache_start`, `queue_start`, `plan_start`) asks for facts and never for a release.
+5.5.0); each is compared with its own message store on hundreds of damaged stores (tests/compat/test_starts5.py). What
+reads the table (`apache_start`, `queue_start`, `plan_start`) asks for facts and never for a release.
 """
 
 from __future__ import annotations

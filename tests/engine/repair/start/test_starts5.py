@@ -19,7 +19,7 @@ from engine.repair.start.plan_start import StartPlan, plan_start
 from tests.support import mutate, starts, stores
 from tests.support.wide import sample
 
-RELEASES = ("5.3.3", "5.5.0")
+RELEASES = ("5.3.1", "5.3.3", "5.4.0", "5.5.0")
 CASES = [(release, case) for release in RELEASES for case in starts.cases(release)]
 OUTCOMES = {0: StartOutcome.OPENS, 2: StartOutcome.REFUSES, 4: StartOutcome.CRASHES, None: StartOutcome.HANGS}
 
