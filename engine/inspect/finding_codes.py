@@ -344,6 +344,7 @@ CODES: dict[str, Code] = {
     "compaction-position": Code(
         _WARNING,
         "compaction/position-checkpoint does not tell how far topics are compacted: too much or nothing is compacted",
+        "with the broker stopped, move this file away: the broker then compacts all of these topics again",
     ),
     "compaction-left": Code(
         _INFO, "files of a compaction that was interrupted: a broker passes them over", _NOTHING, Fix.NOTHING

@@ -25,6 +25,7 @@ KINDS = {
     "timer": {"timer messages"},
     "property-crc": {"a CRC of the properties in each record"},
     "compaction": {"compacted topics"},
+    "compaction-5.3.3": {"compacted topics"},
     "controller": {"epochs of a controller"},
     "tiered": {"older messages in tiered files"},
 }
