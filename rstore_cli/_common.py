@@ -127,10 +127,11 @@ class Settings:
         for danger in stops:
             say(f"note: a broker does not start with {self.config}: {danger.what}: {command}")
         stopping_keys = {key for danger in stops for key in danger.keys}
+        as_meant = (Judgement.IN_FORCE, Judgement.NEWER)  # which broker has the file, its store tells: doctor
         odd = [
             v
             for v in report.verdicts
-            if v.key not in stopping_keys and v.judgement is not Judgement.IN_FORCE and not is_of_the_jvm(v.key)
+            if v.key not in stopping_keys and v.judgement not in as_meant and not is_of_the_jvm(v.key)
         ]
         if odd:
             keys = list(dict.fromkeys(printable(verdict.name) for verdict in odd))

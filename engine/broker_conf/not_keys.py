@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from engine.broker_conf.all_keys import all_keys
 
 _RENAMED = "the name up to 4.5: {} is read"
-_5X = "a key of 5.x"
 _RSTORE = "a setting of rstore serve, which a broker does not have"
 
 NOT_KEYS: Mapping[str, str] = {
@@ -30,15 +29,6 @@ NOT_KEYS: Mapping[str, str] = {
             *("haTls", "haAllow", "haListen"),
         ),
         _RSTORE,
-    ),
-    **dict.fromkeys(
-        (
-            *("storeType", "enableControllerMode", "controllerAddr", "timerWheelEnable", "enablePopBufferMerge"),
-            *("diskSpaceWarningLevelRatio", "diskSpaceCleanForciblyRatio", "totalReplicas", "inSyncReplicas"),
-            *("tieredStorageLevel", "tieredStoreFilePath", "tieredBackendServiceProvider", "enableSlaveActingMaster"),
-            *("mappedFileSizeTimerLog", "timerPrecisionMs", "defaultMessageRequestMode"),
-        ),
-        _5X,
     ),
 }
 """Name → why it is not read."""

@@ -122,6 +122,10 @@ _GONE: Mapping[str, str] = {
     """,
     "5.3.3": "batchWriteKvCqSize enableTransparentRetry transferMetadataJsonToRocksdb transferOffsetJsonToRocksdb",
 }
+_TIERED = frozenset({"tieredStorageLevel", "tieredStoreFilePath", "tieredBackendServiceProvider"})
+"""Read by the plug-in. Source: MessageStoreConfig of tieredstore."""
+_ITS_OWN = frozenset({"brokerConfigPath"})
+"""Set by the broker itself, whatever the file says. Source: BrokerStartup#buildBrokerController."""
 RENAMED: Mapping[str, str] = {"haSlaveFallbehindMax": "haMaxGapNotInSync"}
 """By the name that is gone. Source: HAService#isSlaveOK of 4.9.8, DefaultHAService#inSyncReplicasNums of 5.x."""
 NO_EFFECT: Mapping[str, str] = {"aclEnable": "5.3.3"}
@@ -156,3 +160,16 @@ def default_in(key: str, release: str) -> str | None:
     defaults = DEFAULTS[key]
     past = [one for one in RELEASES[: RELEASES.index(release) + 1] if one in defaults]
     return defaults[past[-1]] if past else None
+
+
+def newer_brokers(key: str) -> str | None:
+    """Which brokers of RocketMQ 5 read a key that those of 4.9.8 do not know; None: none, or these do."""
+    if key in _TIERED:
+        return "RocketMQ 5 with tiered storage"
+    first, *later = RELEASES
+    having = [release for release in later if key in keys_of_release(release)]
+    if not having or key in keys_of_release(first) or key in _ITS_OWN:
+        return None
+    if having[-1] != later[-1]:
+        return f"RocketMQ 5 up to {having[-1]}"
+    return "RocketMQ 5" if having[0] == later[0] else f"RocketMQ {having[0]} and later"

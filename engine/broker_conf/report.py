@@ -16,6 +16,7 @@ from engine.broker_conf.facts import Danger
 from engine.broker_conf.keys import Key
 from engine.broker_conf.not_keys import STARTUP_KEYS, nearest, why_not
 from engine.broker_conf.properties import Line, demand_bounded, lines_of
+from engine.broker_conf.release_keys import newer_brokers
 from engine.broker_conf.values import COMMENT, ENCODING, Value, ValueKind, as_meant, as_text, read_value, shown
 from engine.errors import InvalidArgument
 
@@ -37,6 +38,7 @@ class Judgement(enum.Enum):
     IN_FORCE = "in force"
     MISREAD = "misread"
     IGNORED = "ignored"
+    NEWER = "newer"
     UNKNOWN = "unknown"
 
 
@@ -65,7 +67,7 @@ class LineVerdict:
         """One sentence, where it is not in force as written."""
         if self.judgement is Judgement.UNKNOWN:
             return f"unknown to a 4.9.8 broker{f': {self.why}' if self.why else ''}"
-        if self.judgement is Judgement.IGNORED:
+        if self.judgement in (Judgement.IGNORED, Judgement.NEWER):
             return self.why
         if self.judgement is Judgement.MISREAD:
             return f"{self.why}; in force: {_plain(self.in_force)}"
@@ -141,6 +143,9 @@ def _judge(line: Line, last: Line, read: in_force.InForce, settings: in_force.In
         return LineVerdict(line.key, line.number, line.value, judgement, value, why, meaning)
 
     if not meaning:
+        newer = newer_brokers(line.key)
+        if newer is not None:
+            return verdict(Judgement.NEWER, None, f"read by {newer}, not by a 4.9.8 broker")
         why = why_not(line.key)
         if why is not None:
             return verdict(Judgement.IGNORED, None, why)
@@ -177,7 +182,7 @@ def _plain(value: Value) -> str:
 
 _OVERRULED = {
     "brokerId": "the broker sets it to {} at its start, as its role or DLedger demands",
-    "haListenPort": "the broker sets it to listenPort + 1, {}",
+    "haListenPort": "a 4.9.8 broker sets it to listenPort + 1, {}; RocketMQ 5 takes it as written",
     "registerNameServerPeriod": "the broker limits it to 10000 to 60000: {}",
     "bitMapLengthConsumeQueueExt": "the broker computes it at its start: {}, from expectConsumerNumUseFilter and "
     "maxErrorRateOfBloomFilter",

@@ -113,9 +113,13 @@ def _delays(facts: Facts) -> Iterator[Danger]:
 
 
 def _role(facts: Facts) -> Iterator[Danger]:
-    """Source: BrokerStartup#createBrokerController, which looks at the role before DLedger overrules the number."""
+    """Source: BrokerStartup#createBrokerController, which looks at the role before DLedger overrules the number.
+
+    RocketMQ 5 leaves that to its controller, with `enableControllerMode`. Source: #buildBrokerController (5.3.3).
+    """
     number = facts.read[BROKER, "brokerId"]
-    if facts.store("brokerRole") == "SLAVE" and isinstance(number, int) and number <= 0:
+    controlled = facts.written.get("enableControllerMode", "").lower() == "true"
+    if facts.store("brokerRole") == "SLAVE" and isinstance(number, int) and number <= 0 and not controlled:
         hint = "set brokerId of a slave to a number above 0"
         yield _stop(f"a SLAVE with brokerId {number}", hint, "brokerRole", "brokerId")
 

@@ -6,6 +6,7 @@ from random import Random
 
 from engine.broker_conf.all_keys import all_keys
 from engine.broker_conf.not_keys import NOT_KEYS, STARTUP_KEYS
+from engine.broker_conf.release_keys import keys_of_release
 from engine.broker_conf.values import ValueKind
 
 _INTEGERS = (
@@ -114,7 +115,7 @@ def conf(seed: int) -> bytes:
     """The file of that number."""
     rng = Random(f"conf {seed}")
     keys = sorted(all_keys())
-    others = [*NOT_KEYS, *STARTUP_KEYS]
+    others = [*NOT_KEYS, *STARTUP_KEYS, *sorted(keys_of_release("5.3.3") - all_keys().keys())[::12]]
     lines: list[str] = []
     for _ in range(rng.randint(0, 60)):
         roll = rng.random()

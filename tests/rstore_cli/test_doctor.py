@@ -149,6 +149,17 @@ def test_every_command_takes_a_configuration_as_a_broker_does(fixture_store: Sto
     assert text.err == ""
 
 
+def test_a_file_of_rocketmq_5_is_as_it_should_be(fixture_store: Store, tmp_path: Path, cli: Cli) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("enableControllerMode=true\nbrokerRole=SLAVE\nbrokerId=-1\nenabledAppendPropCRC=true\n")
+    store = fixture_store("clean-small")
+    assert cli("--store", store, "-c", conf, "status").err == ""
+    assert cli("doctor", "--conf", conf).code == 0
+    found = cli("--store", store, "-c", conf, "--json", "doctor").json["findings"]
+    newer = [one for one in found if one["code"].startswith("conf-")]
+    assert [(one["code"], one["severity"]) for one in newer] == [("conf-newer", "info")] * 2
+
+
 @pytest.mark.parametrize(
     "words",
     [

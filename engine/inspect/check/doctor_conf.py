@@ -29,6 +29,12 @@ CONF_CODES: dict[str, Code] = {
         "a value ends at the end of its line: put comments on lines of their own, and no blanks after a value",
     ),
     "conf-unknown": Code(Severity.WARNING, "a key that no broker knows", "check its spelling; keys are case-sensitive"),
+    "conf-newer": Code(
+        Severity.INFO,
+        "a key that RocketMQ 5 reads, and a broker of 4.9.8 does not",
+        "leave it in the file of a broker of RocketMQ 5",
+        Fix.NOTHING,
+    ),
     "conf-ignored": Code(Severity.INFO, "a key that a broker ignores", "remove the line", Fix.NOTHING),
 }
 OF_THE_WHOLE_FILE = ("conf-start", "conf-danger", "conf-open")
@@ -37,6 +43,7 @@ _BY_JUDGEMENT = {
     Judgement.MISREAD: "conf-misread",
     Judgement.UNKNOWN: "conf-unknown",
     Judgement.IGNORED: "conf-ignored",
+    Judgement.NEWER: "conf-newer",
 }
 
 

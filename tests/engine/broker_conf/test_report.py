@@ -8,13 +8,14 @@ from engine.broker_conf.all_keys import all_keys
 from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.in_force import SERVER, STORE
 from engine.broker_conf.properties import Line, read_properties
+from engine.broker_conf.release_keys import newer_brokers
 from engine.broker_conf.report import Judgement, LineVerdict, Report, read_conf
 from engine.broker_conf.start_rules import AT_LEAST, unreadable_server
 from engine.broker_conf.values import ValueKind, read_value, shown
 from engine.errors import InvalidArgument
 from tests.support.fixtures import FIXTURES
 
-IN_FORCE, MISREAD, IGNORED, UNKNOWN = Judgement
+IN_FORCE, MISREAD, IGNORED, NEWER, UNKNOWN = Judgement
 NO_LOG = "names no directory: the broker starts with an empty log, deletes all consume queues and refuses every put"
 SEEDS = FIXTURES / "conf" / "commented.properties"
 """The broker.conf of a guide that many have copied: comments behind values, keys of older releases."""
@@ -76,7 +77,7 @@ def test_a_file_with_comments_behind_its_values() -> None:
         ("aclStrict=false", IGNORED, None, "a setting of rstore serve"),
         ("maxGroupsPerClient=9", IGNORED, None, "a setting of rstore serve"),
         ("adminAllow=10.0.0.7", IGNORED, None, "a setting of rstore serve"),
-        ("timerWheelEnable=true", IGNORED, None, "a key of 5.x"),
+        ("timerWheelEnable=true", NEWER, None, "read by RocketMQ 5, not by a 4.9.8 broker"),
         ("rmqAddressServerDomain=here", IN_FORCE, "here", ""),
         ("filereservedtime=1", UNKNOWN, None, "did you mean fileReservedTime?"),
         ("brokerNam=1", UNKNOWN, None, "did you mean brokerName?"),
@@ -89,6 +90,31 @@ def test_a_verdict_for_each_line(text: str, judgement: Judgement, in_force: obje
     assert why in verdict.why
     assert bool(verdict.why) == bool(why)
     assert verdict.to_json()["verdict"] == judgement.value
+
+
+def test_a_file_of_rocketmq_5_under_a_controller_is_as_it_should_be() -> None:
+    """Its samples have brokerId=-1 for a slave, which its controller changes; a 4.9.8 broker does not start so."""
+    written = b"brokerRole=SLAVE\nbrokerId=-1\ncontrollerAddr=127.0.0.1:9878\nallAckInSyncStateSet=true\n"
+    assert read_conf(written).stops
+    report = read_conf(written + b"enableControllerMode=true\n")
+    assert report.starts
+    assert {verdict.judgement for verdict in report.verdicts} == {IN_FORCE, NEWER}
+
+
+@pytest.mark.parametrize(
+    ("key", "brokers"),
+    [
+        ("enabledAppendPropCRC", "RocketMQ 5"),
+        ("recallMessageEnable", "RocketMQ 5.3.3 and later"),
+        ("enableTransparentRetry", "RocketMQ 5 up to 5.3.1"),
+        ("tieredStorageLevel", "RocketMQ 5 with tiered storage"),
+        ("brokerName", None),
+        ("brokerConfigPath", None),
+        ("xyz", None),
+    ],
+)
+def test_which_brokers_read_a_key_that_4_9_8_does_not_know(key: str, brokers: str | None) -> None:
+    assert newer_brokers(key) == brokers
 
 
 @pytest.mark.parametrize("path", ["store", "/data/\u8def"])

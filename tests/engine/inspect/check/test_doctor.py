@@ -318,6 +318,7 @@ brokerNam=b
 rocketmq.broker.diskSpaceWarningLevelRatio=0.4
 deleteWhen=x
 aclEnable=true
+recallMessageEnable=true
 """
 
 
@@ -332,6 +333,7 @@ def test_the_brokers_file_is_looked_at(fixture_copy: Store, tmp_path: Path) -> N
     assert told["conf-misread"].where == f"{conf}:2"
     assert told["conf-unknown"].where == f"{conf}:4"
     assert "did you mean brokerName?" in told["conf-unknown"].message
+    assert "read by RocketMQ 5.3.3 and later, not by a 4.9.8 broker" in told["conf-newer"].message
     assert "port 10912 of Apache's broker" in told["conf-open"].message
     assert not found.starts
     (full,) = [f.message for f in found.findings if f.code == "disk-full"]
