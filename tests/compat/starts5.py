@@ -57,7 +57,7 @@ def java(release: str, home: Path, words: list[str]) -> list[str]:
     classes = ["-cp", toolchain.store5(release), "io.rstore.compat5.Starts5"]
     return [
         str(toolchain.java()),
-        "-Xmx1g",
+        "-Xmx6g",
         "-XX:MaxDirectMemorySize=3g",
         *toolchain.BRIEF,
         *own,
