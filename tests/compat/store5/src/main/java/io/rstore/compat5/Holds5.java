@@ -70,6 +70,9 @@ final class Holds5 {
         try {
             QueryMessageResult result = store.queryMessage(topic, key, MOST, 0, Long.MAX_VALUE);
             for (ByteBuffer record : result.getMessageBufferList()) {
+                if (!isMessage(record)) {
+                    continue; // by an entry of a lost message: bytes of an inert record or a blank, no client takes them
+                }
                 found.add("" + record.getLong(record.position() + MessageDecoder.MESSAGE_PHYSIC_OFFSET_POSITION));
             }
             result.release();
@@ -77,6 +80,14 @@ final class Holds5 {
             found.clear();
         }
         return found;
+    }
+
+    private static boolean isMessage(ByteBuffer record) {
+        if (record.remaining() < MessageDecoder.MESSAGE_PHYSIC_OFFSET_POSITION + Long.BYTES) {
+            return false;
+        }
+        int magic = record.getInt(record.position() + Integer.BYTES);
+        return magic == MessageDecoder.MESSAGE_MAGIC_CODE || magic == MessageDecoder.MESSAGE_MAGIC_CODE_V2;
     }
 
     private static List<String> queues(DefaultMessageStore store) {
