@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 PARTS = {
     "salvage": "scan list show export replay prune",
-    "dump": "commitlog consumequeue index checkpoint timerlog timerwheel epoch dledger tiered compaction config",
+    "dump": "commitlog consumequeue index checkpoint timerlog timerwheel epoch dledger tiered compaction rocksdbstore "
+    "config",
     "offsets": "list set",
     "config": "history restore",
     "admin": "cluster broker topic group consumer producer offset message dlq namesrv acl",

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from rstore_cli.render import Output
 
 _TIME = 23
-_WIDTHS = {"timerOffset": 12, "dueTime": _TIME, "physicalOffset": 14, "previous": 12, "first": 12, "last": 12}
+_WIDTHS = {
+    **{"dueTime": _TIME, "hour": _TIME, "storeTimestamp": _TIME},
+    **{"timerOffset": 12, "physicalOffset": 14, "previous": 12, "first": 12, "last": 12},
+}
 """Columns of what usually stands below a head; of others 8."""
 _TEXTS = 1 << 10
 """Topics that are kept as JSON."""
@@ -45,7 +48,7 @@ class TimerColumns:
 
     @staticmethod
     def _line(heads: tuple[str, ...], widths: list[int], cells: Any) -> str:
-        left = ("dueTime", "kind", "topic/queue", "waits")
+        left = ("dueTime", "kind", "topic/queue", "waits", "family", "topic", "word", "uniqKey", "name")
         parts = (
             f"{cell!s:<{width}}" if head in left else f"{cell!s:>{width}}"
             for head, width, cell in zip(heads, widths, cells, strict=True)

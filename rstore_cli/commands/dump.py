@@ -14,7 +14,7 @@ import typer
 from engine.format.quantities import moment
 from rstore_cli._common import FOUND, OK, Jobs, Settings, parse_size, settings_of
 from rstore_cli._spark import Conf, Master, SparkOptions, SplitBytes, UseSpark, on_spark, the_stores
-from rstore_cli.commands import dump_compaction, dump_dledger, dump_tiered, dump_timer
+from rstore_cli.commands import dump_compaction, dump_dledger, dump_rocksdbstore, dump_tiered, dump_timer
 from rstore_cli.commands.dump_timer import Limit
 from rstore_cli.render import say_not_read
 
@@ -270,6 +270,7 @@ app.command("epoch")(dump_timer.epoch)
 app.command("tiered")(dump_tiered.tiered)
 app.command("dledger")(dump_dledger.dledger)
 app.command("compaction")(dump_compaction.compaction)
+app.command("rocksdbstore")(dump_rocksdbstore.rocksdbstore)
 
 
 @app.command()

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.client.connection import RemotingClient
+from engine.files.disk import Disk
+from engine.files.rocksdb import RocksDatabase
 from engine.format import properties
 from engine.wire.codes import RequestCode, ResponseCode
 from tests.compat import fixtures, real_broker, toolchain
@@ -46,7 +48,8 @@ UNITS_OF_A_FILE = 9
 @dataclass(frozen=True)
 class Topic:
     """What is sent to one. `batch`: messages a put (as one batch); `delay_s`: when they are due; `keys`: how many
-    keys there are, each again and again (0: a key each)."""
+    keys there are, each again and again (0: a key each); `unique`: each has a UNIQ_KEY, as clients send it; `half`:
+    they are half messages of transactions that nobody ends."""
 
     name: str
     count: int = 20
@@ -54,6 +57,8 @@ class Topic:
     batch: int = 1
     delay_s: int = 0
     keys: int = 0
+    unique: bool = False
+    half: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,6 +156,20 @@ RECIPES = {
     "timer": Recipe(
         "Messages for a time: delivered ones, and some that are due in a day.",
         topics=(Topic("T"), Topic("Soon", 5, delay_s=2), Topic("Late", 5, delay_s=86_400)),
+    ),
+    "rocksdb-store": Recipe(
+        "Timer messages, half messages and index entries in RocksDB, in rocksdbstore/.",
+        {
+            "timerRocksDBEnable": "true",
+            "transRocksDBEnable": "true",
+            "transWriteOriginTransHalfEnable": "false",
+            "indexRocksDBEnable": "true",
+        },
+        topics=(
+            Topic("T", 6, unique=True),
+            Topic("Late", 4, delay_s=86_400, unique=True),
+            Topic("Orders", 3, unique=True, half=True),
+        ),
     ),
     "property-crc": Recipe("A CRC of the properties in each record.", {**NO_WHEEL, "enabledAppendPropCRC": "true"}),
     "compaction": Recipe(
@@ -258,8 +277,13 @@ def generate(name: str, work: Path, into: Path) -> None:
         asyncio.run(_send(broker.broker, recipe, recipe.compactions, made=made or recipe.compactions > 0))
         if recipe.tiered:
             _until_tiered(work / "older", recipe)
+        in_rocksdb = any(topic.half for topic in recipe.topics)
+        if in_rocksdb:  # nothing on disk says when it has taken all: it keeps its write-ahead log in memory
+            time.sleep(5)
         if recipe.killed:
             broker.kill()
+    if in_rocksdb:
+        _demand_in_rocksdb(store, recipe)
     for pattern in LEFT_OUT:
         for file in store.glob(pattern):
             file.unlink()
@@ -333,6 +357,11 @@ async def put(client: RemotingClient, topic: Topic, at: int, **more: str) -> Non
         "g": str(int(time.time() * 1000)), "h": "0", "i": properties.join(said), "j": "0",
         "k": "false", "m": str(topic.batch > 1).lower(), "n": "broker-a",
     }  # fmt: skip
+    if topic.unique:
+        said["UNIQ_KEY"] = f"{topic.name}-{at:04}-unique"
+    if topic.half:
+        said |= {"TRAN_MSG": "true", "PGROUP": "writers"}
+    ext["i"] = properties.join(said)
     if topic.batch > 1:  # with a UNIQ_KEY, as clients send it, the batch becomes one record
         ext["i"] = properties.join({"UNIQ_KEY": f"{at:032X}"})
     code, body = RequestCode.SEND_MESSAGE_V2, _body(topic, at)
@@ -371,6 +400,18 @@ def _until_compacted(store: Path, recipe: Recipe, number: int) -> None:
                     done = json.loads(place.read_text())["queueOffsetMap"].get(f"{topic.name}_{queue_id}", -1)
 
 
+def _demand_in_rocksdb(store: Path, recipe: Recipe) -> None:
+    """That the broker's own database has an entry of each message: of its time, its transaction, its keys."""
+    wanted = {
+        "default": sum(topic.count for topic in recipe.topics),
+        "timer": sum(topic.count for topic in recipe.topics if topic.delay_s),
+        "trans": sum(topic.count for topic in recipe.topics if topic.half),
+    }
+    with RocksDatabase(Disk(), str(store / "rocksdbstore")) as database:
+        there = {name: sum(1 for item in database.items(name) if item.key[:1] == b"\0") for name in wanted}
+    assert all(there[name] >= number for name, number in wanted.items()), (there, wanted)
+
+
 def _body(topic: Topic, at: int) -> bytes:
     return f"{topic.name}-{at:04}-".encode() * 4
 
@@ -385,7 +426,7 @@ def _inner(topic: Topic, at: int) -> bytes:
 
 async def until_there(client: RemotingClient, topic: Topic, queue_id: int) -> None:
     """Waits until the queue has all that is due soon."""
-    if topic.delay_s > 60:
+    if topic.delay_s > 60 or topic.half:
         return
     wanted = sum(1 for at in range(0, topic.count, topic.batch) if at // topic.batch % 2 == queue_id) * topic.batch
     until = time.monotonic() + WAIT_S

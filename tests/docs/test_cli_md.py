@@ -148,6 +148,18 @@ def test_compacted_topics(cli: Cli, tmp_path: Path) -> None:
     assert lines
 
 
+def test_the_database_of_rocketmq_5_4(cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict")
+    lines = cli("--store", newer.unpack("rocksdb-store", tmp_path), "--json", "dump", "rocksdbstore").lines
+    rows = [row for row in tables(section(PAGE, "Units, entries"), marks=True)[-1] if "rocksdbstore" in row["command"]]
+    stated = {}
+    for row in rows:
+        (kind,) = re.findall(r"`(\w+)`", row["command"])
+        stated[kind] = set(re.findall(r"`(\w+)`", row["keys"]))
+    assert {line["kind"] for line in lines} == stated.keys()
+    assert all(set(line) == stated[line["kind"]] for line in lines)
+
+
 def test_what_rocketmq_5_adds_to_the_checkpoint(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> None:
     store = newer.unpack("timer", tmp_path_factory.mktemp("store"))
     line = cli("--store", store, "--json", "dump", "checkpoint").json

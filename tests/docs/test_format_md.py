@@ -27,6 +27,7 @@ from engine.format import (
     queue_unit,
     record,
     rocksdb_queue,
+    rocksdb_store,
     sysflag,
     timer_check,
     timer_log,
@@ -227,6 +228,20 @@ class TestTheExample:
         place = newer.unpack("rocksdb-5.3.3", tmp_path) / "consumequeue"
         with RocksDatabase(Disk(), str(place)) as database:
             for family, key, value in ((rocksdb_queue.UNITS, unit_key, unit), (rocksdb_queue.OFFSETS, end_key, end)):
+                (item,) = database.page(family, key, most=1).items()
+                assert (bytes(item.key), bytes(item.value)) == (key, value)
+
+    def test_the_entries_of_rocksdbstore_have_the_values_stated(self, tmp_path: Path) -> None:
+        pytest.importorskip("rocksdict")
+        title = "Entries of rocksdbstore"
+        data = [hexdump(block)[1] for block in code_blocks(section(FORMAT, title))]
+        families = (rocksdb_store.INDEX, rocksdb_store.TIMER, rocksdb_store.TRANSACTIONS)
+        place = newer.unpack("rocksdb-store", tmp_path) / "rocksdbstore"
+        with RocksDatabase(Disk(), str(place)) as database:
+            for family, key, value, stated in zip(families, data[::2], data[1::2], stated_in(title), strict=True):
+                entry = rocksdb_store.decode(family, key, value)
+                assert entry is not None
+                assert stated.items() <= dataclasses.asdict(entry).items()
                 (item,) = database.page(family, key, most=1).items()
                 assert (bytes(item.key), bytes(item.value)) == (key, value)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import random
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from engine.format import (
     rocksdb_config,
     rocksdb_log,
     rocksdb_queue,
+    rocksdb_store,
     timer_check,
     timer_log,
     timer_wheel,
@@ -191,6 +193,13 @@ def _config_entry(data: bytes) -> object:
     return rocksdb_config.decode_v2(data[1:end], data[end:])
 
 
+def _store_entry(data: bytes) -> object:
+    """The first byte tells the family, the second where the key ends."""
+    family = tuple(rocksdb_store.PROGRESS)[data[0] % 3 if data else 0]
+    end = 2 + (data[1] if len(data) > 1 else 0)
+    return rocksdb_store.decode(family, data[2:end], data[end:])
+
+
 def _seeds() -> dict[str, tuple[bytes, ...]]:
     records = [bytes(record) for record in logs.build(_messages(), 1 << 16).records]
     return {
@@ -203,6 +212,12 @@ def _seeds() -> dict[str, tuple[bytes, ...]]:
             b"\x07\x01\x00\x03\x02\x00\x01T\x01{}",
             b"\x10\x01\x00\x01\x02\x00\x01g\x01\x00\x01T\x01\x00\x00\x00\x03" + bytes(8),
             b"\x10\x01\x00\x04\x01data_version" + bytes(24),
+        ),
+        "rocksdb-store": (
+            b"\x00\x19" + struct.pack(">q9sq", 1, b"@T@K@w@u@", 7) + struct.pack(">q", 5),
+            b"\x01\x09" + struct.pack(">q1s", 1, b"u") + struct.pack(">iq", 9, 7),
+            b"\x02\x0c" + struct.pack(">q4s", 1, b"@T@u") + struct.pack(">ii", 0, 9),
+            b"\x00\x0clastOffsetPy" + bytes(8),
         ),
         "properties": tuple(properties.join(put.properties).encode() for put in _messages()),
     }
@@ -231,6 +246,7 @@ def targets() -> dict[str, Target]:
         Target("rocksdb-end-key", rocksdb_queue.decode_offset_key, (rocksdb_queue.OffsetKey(b"T", 1, True).encode(),)),
         Target("rocksdb-unit", rocksdb_queue.decode_unit, (rocksdb_queue.RocksDBUnit(1, 2, 3, 4).encode(),)),
         Target("rocksdb-end", rocksdb_queue.decode_offset, (rocksdb_queue.encode_offset(1, 2),)),
+        Target("rocksdb-store", _store_entry, seeds["rocksdb-store"]),
         Target("rocksdb-config", _config_entry, seeds["rocksdb-config"]),
         Target("rocksdb-log", rocksdb_log.torn_at, (b"\0\0\0\0\5\0\1abcde" * 2, b"\0\0\0\0\5\0\2abcde")),
         Target("timer-unit", timer_log.decode, (timer_log.TimerUnit(52, -1, 1, 5, 6, 7, 8, 9).encode() * 2,)),

@@ -50,6 +50,7 @@ DUMPS = (
     "dledger",
     "tiered",
     "compaction",
+    "rocksdbstore",
     "config",
 )
 

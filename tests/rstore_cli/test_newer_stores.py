@@ -124,7 +124,7 @@ def test_every_command_is_walked() -> None:
 
 
 def test_every_store_is_walked() -> None:
-    assert {*KINDS, "dledger", "killed", *ROCKSDB} == set(newer.NAMES)
+    assert {*KINDS, "dledger", "killed", *ROCKSDB, "rocksdb-store"} == set(newer.NAMES)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import FormatError
-from engine.format import rocksdb_config, rocksdb_log, rocksdb_queue
+from engine.format import rocksdb_config, rocksdb_log, rocksdb_queue, rocksdb_store
 from engine.format.rocksdb_config import NamedEntry, OffsetEntry, TableId, TableVersion
 from engine.format.rocksdb_queue import OffsetKey, RocksDBUnit, UnitKey
 
@@ -90,6 +90,36 @@ def test_configuration_of_v2() -> None:
     ):  # fmt: skip
         with pytest.raises(FormatError):
             rocksdb_config.decode_v2(key, value)
+
+
+def _long(number: int) -> bytes:
+    return struct.pack(">q", number)
+
+
+def test_a_word_may_have_what_stands_between_parts() -> None:
+    entry = rocksdb_store.decode("default", _long(1) + b"@T@K@a@b@u@" + _long(0x40404040), _long(7))
+    assert entry == rocksdb_store.KeyedEntry(1, "T", "K", "a@b", "u", 0x40404040, 7)
+    assert rocksdb_store.decode("later", b"", b"") is None
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        ("default", b"", b""), ("default", _long(1) * 2, _long(1)), ("default", b"lastOffsetPy", b"7"),
+        ("default", _long(1) + b"@T@X@w@u@" + _long(1), _long(1)),
+        ("default", _long(0) + b"@T@U@u@" + _long(1), _long(1)),
+        ("default", _long(1) + b"@T@U@u@" + _long(-1), _long(1)),
+        ("default", _long(1) + b"@T@K@u@" + _long(1), _long(1)),
+        ("default", _long(1) + b"@T@U@\xff@" + _long(1), _long(1)), ("default", _long(1) + b"@T@U@u@" + _long(1), b""),
+        ("timer", _long(1), bytes(12)), ("timer", _long(1) + b"u", bytes(12)), ("timer", _long(1) + b"u", b""),
+        ("trans", b"", bytes(8)), ("trans", _long(1) + b"@T@", bytes(8)), ("trans", _long(1) + b"@T@u", bytes(8)),
+        ("trans", _long(1) + b"@T@u", b""), ("trans", _long(-1) + b"@T@u", struct.pack(">ii", 0, 9)),
+        ("trans", _long(1) + b"x@T@u", struct.pack(">ii", 0, 9)),
+    ],
+)  # fmt: skip
+def test_what_is_no_entry_of_rocksdbstore(family: str, key: bytes, value: bytes) -> None:
+    with pytest.raises(FormatError):
+        rocksdb_store.decode(family, key, value)
 
 
 def record(kind: int, data: bytes) -> bytes:
