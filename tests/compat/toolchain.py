@@ -288,6 +288,7 @@ def main() -> None:
     parts = (
         *(harness, clients, apache_broker, apache_broker5, partial(apache_broker5, "5.3.3")),
         *(partial(store5, release) for release in ("5.3.3", "5.5.0")),
+        *(partial(clients5, release) for release in ("5.3.3", "5.5.0")),
         *(proxy5, grpc_clients, node_clients5),
     )
     archives = (make_of_stores, make_of_brokers, *(partial(make_of_brokers, one) for one in ("5.5.0", "5.3.3")))

@@ -123,16 +123,17 @@ class Beside:
         ]
 
     def _opened(self, cases: Sequence[Case], *, again: bool = True) -> list[Opened]:
-        """What Apache reads. `again`: a store that it hangs on, or finds no memory for, is opened a second time, alone,
-        as others may have had both; from a copy that lies beside each store meanwhile, since a hang leaves it in any
-        state.
+        """What Apache reads. `again`: a store that it hangs on, finds no memory for, or whose start ends in
+        RocketMQ 5's own tables (TreeMap#rotateLeft), is opened a second time, alone, as others may have been the cause;
+        from a copy that lies beside each store meanwhile, since a hang leaves it in any state.
         """
         if not cases:
             return []
         copies = [judge.copy(case.store, case.store.with_suffix(".copy")) if again else None for case in cases]
         found = self._asked(cases)
         for number, (case, copy, opened) in enumerate(zip(cases, copies, found, strict=True)):
-            if copy is not None and (opened.exit is None or "OutOfMemory" in (opened.error or "")):
+            error = opened.error or ""
+            if copy is not None and (opened.exit is None or "OutOfMemory" in error or "NullPointer" in error):
                 shutil.rmtree(case.store)
                 copy.rename(case.store)
                 (found[number],) = self._asked([case])
