@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from engine.config import StoreConfig
+from engine.files.disk import Disk
+from engine.repair.recover.recover import plan_recover
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand, SerializeType
 from engine.wire.frames import encode
@@ -63,6 +65,7 @@ def ext_waits(request: RemotingCommand) -> bool:
     return request.fields.get("sysFlag") not in (None, "0", "4") and "suspendTimeoutMillis" in request.fields
 
 
+@pytest.mark.leaves("record-suspect", "consumer-above")  # clients sent such times, flags and offsets
 @pytest.mark.parametrize("seed", range(2))
 def test_every_request_has_an_answer_and_no_traceback(
     seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -85,7 +88,9 @@ def test_every_request_has_an_answer_and_no_traceback(
     tracebacks = [record for record in caplog.records if record.exc_info]
     assert not tracebacks, [(record.getMessage(), record.exc_info) for record in tracebacks[:3]]
     assert not wrong
-    assert_sound(StoreConfig(store_path_root_dir=tmp_path / "store"))
+    plan = plan_recover(Disk(), StoreConfig(store_path_root_dir=tmp_path / "store"))
+    assert plan.refusal is None
+    assert not plan.changed  # it may tell of queue offsets that come twice: the topic was deleted and made again
 
 
 async def still_serves(address: str) -> None:

@@ -219,8 +219,8 @@ def _demand_empty(disk: Disk, config: StoreConfig) -> None:
 
 def _beside(disk: Disk, files: StoreFiles) -> list[str]:
     """Paths in the store of what is taken along: config/, and the ends of queues whose messages have all expired."""
-    found = files_beside(disk, files, ends_of_expired(disk, files))
-    return [path for path in found.paths if path not in (names.CHECKPOINT, STORE_CONF)]
+    taken_along = files_beside(disk, files, ends_of_expired(disk, files))
+    return [path for path in taken_along.paths if path not in (names.CHECKPOINT, STORE_CONF)]
 
 
 def _notes(disk: Disk, files: StoreFiles) -> list[str]:

@@ -74,8 +74,8 @@ class AssignmentHandler:
             if queues is None:
                 return request.answer(body=b"{}")
             rows = (_row(queue, mode.mode) for queue in queues)
-            found = await self._later.list_of(rows, request)
-            return request.answer(body=b'{"messageQueueAssignments":%b}' % found)
+            shared = await self._later.list_of(rows, request)
+            return request.answer(body=b'{"messageQueueAssignments":%b}' % shared)
 
         self._later.answer(connection, request, answer())
 

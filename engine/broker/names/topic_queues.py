@@ -50,13 +50,13 @@ class TopicQueues:
         if queues and self._now_ms() - asked < KEPT_MS:
             return queues
         try:
-            found = await self.servers.route(topic)
+            route = await self.servers.route(topic)
         except RStoreError:
             return queues or None
-        if found is None:
+        if route is None:
             self._known.pop(topic, None)
             return None
-        queues = await self._read(topic, found)
+        queues = await self._read(topic, route)
         self._known[topic] = (self._now_ms(), queues)
         return queues
 

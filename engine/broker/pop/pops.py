@@ -211,8 +211,8 @@ class PopHandler:
         if not taken.checkpoints:
             return False
         if one.order:
-            found = [(checkpoint, records) for checkpoint, _, records in taken.checkpoints]
-            self._answer(one, found, taken, now, ORDER_QUEUE)
+            pairs = [(checkpoint, records) for checkpoint, _, records in taken.checkpoints]
+            self._answer(one, pairs, taken, now, ORDER_QUEUE)
             return True
         revive = self._journal.next_queue()
         given: list[tuple[PopCheckpoint, list[bytes]]] = []

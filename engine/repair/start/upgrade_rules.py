@@ -181,7 +181,7 @@ RULES: dict[str, UpgradeRule] = {
     "checkpoint-fields": UpgradeRule(
         _INFO,
         "fields of the checkpoint that this release leaves as they are, while the log grows",
-        "on the way back the newer release takes them up: rstore check compares them with the log before",
+        "on the way back the newer release takes them up: compare them with the log before (rstore check)",
     ),
     # broker.conf
     "acl-ignored": UpgradeRule(

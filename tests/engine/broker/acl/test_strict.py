@@ -65,6 +65,7 @@ def about(topic: str, group: str, msg_id: str) -> dict[int, tuple[dict[str, str]
         C.QUERY_CONSUME_QUEUE: ({**place, "index": "0", "count": "9"}, b""),
         C.RESUME_CHECK_HALF_MESSAGE: ({"msgId": msg_id}, b""),
         C.BATCH_ACK_MESSAGE: ({}, acks),
+        C.QUERY_ASSIGNMENT: ({}, orjson.dumps({"topic": topic, "consumerGroup": group, "clientId": "c"})),
         C.LOCK_BATCH_MQ: ({}, lock),
         C.UNLOCK_BATCH_MQ: ({}, lock),
         C.GET_CONSUMER_RUNNING_INFO: ({**place, "clientId": "c"}, b""),
