@@ -67,12 +67,12 @@ def java(release: str, home: Path, words: list[str]) -> list[str]:
     ]
 
 
-def outcomes(release: str, jobs: Iterable[Job]) -> dict[str, Line]:
+def outcomes(release: str, jobs: Iterable[Job], at_once: int = AT_ONCE) -> dict[str, Line]:
     """What a release's message store made of each, by the path of the store; the stores are changed."""
     with tempfile.TemporaryDirectory(prefix="rstore-starts-") as directory:
         file = Path(directory) / "jobs"
         file.write_text("".join(job.line() for job in jobs))
-        words = java(release, Path(directory), ["start", str(file), str(AT_ONCE), str(HANG_S)])
+        words = java(release, Path(directory), ["start", str(file), str(at_once), str(HANG_S)])
         ran = subprocess.run(words, capture_output=True, timeout=1500, check=True)
     lines = (line for line in ran.stdout.decode().splitlines() if line.startswith("{"))
     return {line["store"]: line for line in map(json.loads, lines)}

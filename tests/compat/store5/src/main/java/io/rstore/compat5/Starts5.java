@@ -36,6 +36,9 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  *
  * <p>{@code Starts5 write STORE SETTINGS TOPICS MESSAGES SEED PAUSE_AT}: puts messages into a new store; with PAUSE_AT
  * above 0 it waits there until all that was put is in the checkpoint, and the process is halted at the end.
+ *
+ * <p>{@code Starts5 put STORE SETTINGS PUTS}: puts what the lines of a puts file describe, prints the result of each, and
+ * closes the store.
  */
 public final class Starts5 {
     private static final int OPENED = 0;
@@ -51,6 +54,8 @@ public final class Starts5 {
         System.setProperty("rocketmq.broker.diskSpaceCleanForciblyRatio", "2");
         if (argv[0].equals("write")) {
             write(argv);
+        } else if (argv[0].equals("put")) {
+            put(argv);
         } else {
             start(Path.of(argv[1]), Integer.parseInt(argv[2]), Long.parseLong(argv[3]) * 1000);
         }
@@ -235,6 +240,17 @@ public final class Starts5 {
             store.shutdown();
         }
         System.out.println("{\"max\": " + store.getMaxPhyOffset() + "}");
+    }
+
+    private static void put(String[] argv) throws Exception {
+        DefaultMessageStore store = store(Path.of(argv[1]), argv[2], "");
+        if (!store.load()) {
+            throw new IllegalStateException("not loaded");
+        }
+        store.start();
+        Puts5.putAll(store, Path.of(argv[3]));
+        settle(store);
+        store.shutdown();
     }
 
     private static MessageExtBrokerInner message(String topic, int number, java.util.Random random) {
