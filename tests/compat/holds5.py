@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .apache import Exit, Line, Offsets, Opened
-from .starts5 import AT_ONCE, Job, outcomes
+from .starts5 import Job, outcomes
 
 APART = ("enableControllerMode", "storePathRootDir")
 """The message store is opened without a controller, which would tell it how far its log is confirmed."""
@@ -26,10 +26,10 @@ class Asked:
     keys: Sequence[tuple[str, str]]
 
 
-def run(release: str, asked: Sequence[Asked], at_once: int = AT_ONCE) -> list[Opened]:
+def run(release: str, asked: Sequence[Asked]) -> list[Opened]:
     """What each gave, in the order given."""
     jobs = [_job(one) for one in asked]
-    found = outcomes(release, jobs, at_once)
+    found = outcomes(release, jobs)
     return [_opened(found[str(one.store)]) for one in asked]
 
 

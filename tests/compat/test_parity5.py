@@ -125,7 +125,7 @@ def read_by_theirs(twins: Twins, mixed: list[int], copy: Path) -> None:
     expected = {store: (units(store), contents(store / "commitlog")) for store in stores}
     unlucky = (puts.HOT, puts.unlucky_key(puts.HOT))
     asked = [holds5.Asked(store, SMALL.settings(), places, [unlucky]) for store, places in stores.items()]
-    for one, opened in zip(asked, holds5.run(twins.release, asked, at_once=1), strict=True):
+    for one, opened in zip(asked, holds5.run(twins.release, asked), strict=True):
         assert opened.exit == apache.Exit.OPENED
         (held,) = opened.of_type("places")
         assert [int(place) for place in held["offsets"]] == one.places

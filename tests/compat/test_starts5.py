@@ -27,6 +27,6 @@ def test_the_recorded_outcomes_are_those_of_the_real_start(release: str, tmp_pat
         for outcome in (case["outcome"], line["outcome"]):
             outcome.pop("error", None)
             outcome.get("queues", []).sort()
-            if outcome["exit"] == 0:  # a new index file has the time in its name
+            if "index" in outcome:  # a new index file has the time in its name
                 outcome["index"] = len(outcome["index"])
         assert line == case
