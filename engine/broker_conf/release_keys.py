@@ -149,6 +149,11 @@ def keys_of_release(release: str) -> frozenset[str]:
     return frozenset(keys)
 
 
+def readers_of(key: str) -> tuple[str, ...]:
+    """The releases (of `RELEASES`) whose brokers read a key."""
+    return tuple(release for release in RELEASES if key in keys_of_release(release))
+
+
 def is_effective(key: str, release: str) -> bool:
     """Whether a broker of this release reads the key, and goes by it."""
     ends = NO_EFFECT.get(key)
@@ -166,10 +171,9 @@ def newer_brokers(key: str) -> str | None:
     """Which brokers of RocketMQ 5 read a key that those of 4.9.8 do not know; None: none, or these do."""
     if key in _TIERED:
         return "RocketMQ 5 with tiered storage"
-    first, *later = RELEASES
-    having = [release for release in later if key in keys_of_release(release)]
-    if not having or key in keys_of_release(first) or key in _ITS_OWN:
+    readers = readers_of(key)
+    if not readers or readers[0] == RELEASES[0] or key in _ITS_OWN:
         return None
-    if having[-1] != later[-1]:
-        return f"RocketMQ 5 up to {having[-1]}"
-    return "RocketMQ 5" if having[0] == later[0] else f"RocketMQ {having[0]} and later"
+    if readers[-1] != RELEASES[-1]:
+        return f"RocketMQ 5 up to {readers[-1]}"
+    return "RocketMQ 5" if readers[0] == RELEASES[1] else f"RocketMQ {readers[0]} and later"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import FormatError
 from engine.files.rocksdb import RocksDatabase
+from engine.format import names
 from engine.format.rocksdb_store import (
     PROGRESS,
     FamilyProgress,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.inspect.store.survey import StoreFiles
 
-DIRECTORY = "rocksdbstore"
 UNKNOWN = "unknown"
 _KINDS = {KeyedEntry: "index", WaitingEntry: "timer", HalfEntry: "half", FamilyProgress: "progress"}
 _NAMES = {
@@ -113,7 +113,7 @@ def store_database(disk: Disk, files: StoreFiles) -> Iterator[StoreDatabase | No
     Raises:
         NotInstalled: what reads RocksDB is not there. FormatError: RocksDB can't read it. StorageError.
     """
-    directory = os.path.join(files.root, DIRECTORY)
+    directory = os.path.join(files.root, names.ROCKSDB_STORE)
     if disk.look(directory) is None or (disk.is_dir(directory) and not disk.scandir(directory)):
         yield None
         return

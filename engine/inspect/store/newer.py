@@ -224,7 +224,7 @@ def newer_parts(
     parts += (NewerPart(TIMER_SNAPSHOTS, name) for name in sorted(present) if _SNAPSHOT.fullmatch(name))
     parts += (
         NewerPart(what, f"{name}/")
-        for name, what in (("rocksdbstore", ROCKSDB_STORE), ("kvStore", ROCKSDB_POPS))
+        for name, what in ((names.ROCKSDB_STORE, ROCKSDB_STORE), ("kvStore", ROCKSDB_POPS))
         if name in present and _has_tables(disk, os.path.join(root, name))
     )
     place = property_crc_place(disk, config, log)
@@ -232,7 +232,7 @@ def newer_parts(
         parts.append(NewerPart(PROPERTY_CRC, place))
     if is_true(config, FORCED):
         parts.append(NewerPart(PROPERTY_CRC_FORCED, f"{FORCED}=true"))
-    rest: list[str] = [name for name in (names.TIMER_WHEEL, "rocksdbstore", names.COMPACTION) if name in present]
+    rest: list[str] = [name for name in (names.TIMER_WHEEL, names.ROCKSDB_STORE, names.COMPACTION) if name in present]
     rest = [name for name in rest if _is_filled(disk, os.path.join(root, name))]
     ours = disk.exists(os.path.join(config_dir, names.TIMER_PROGRESS))  # then the timer's checkpoint is, too
     own_config = [name for name in OWN_CONFIG if not (ours and name == names.TIMER_CHECK)]

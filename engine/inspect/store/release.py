@@ -65,8 +65,8 @@ def _signs(disk: Disk, files: StoreFiles) -> Iterator[Release]:
     with contextlib.suppress(StorageError):
         if queues_offset(disk, root) > 0:
             yield Release("5.5", f"{names.CHECKPOINT}: logicsPhysicalOffset")
-    if disk.exists(os.path.join(root, "rocksdbstore")):
-        yield Release("5.4", "rocksdbstore/")
+    if disk.exists(os.path.join(root, names.ROCKSDB_STORE)):
+        yield Release("5.4", f"{names.ROCKSDB_STORE}/")
     if crc.startswith(names.COMMITLOG):  # a setting alone has written nothing yet
         yield Release("5.2", crc)
     if disk.exists(os.path.join(root, names.CONFIG, "transactionMetrics")):

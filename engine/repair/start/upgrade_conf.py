@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from engine.broker_conf import release_keys
 from engine.broker_conf.properties import read_properties
-from engine.broker_conf.release_keys import DEFAULTS, RENAMED, default_in, is_effective, keys_of_release
+from engine.broker_conf.release_keys import (
+    DEFAULTS,
+    RENAMED,
+    default_in,
+    is_effective,
+    keys_of_release,
+    readers_of,
+)
 from engine.errors import InvalidArgument, NotAFile
 from engine.repair.start.upgrade_rules import RULES
 
@@ -41,7 +48,7 @@ def look_at_settings(disk: Disk, path: str, release: str, own: str | None, findi
         elif is_effective(key, release):
             if own is not None and not is_effective(key, own):
                 findings.add("key-new", where, where, f"{key}: read since {_first(key)}")
-        elif any(key in keys_of_release(one) for one in release_keys.RELEASES):
+        elif readers_of(key):
             instead = RENAMED.get(key) or next((old for old, new in RENAMED.items() if new == key), None)
             took = f"; {instead} is its name with this release" if instead in keys_of_release(release) else ""
             findings.add("key-gone", where, where, f"{key}: {_readers(key)}{took}")
@@ -64,7 +71,7 @@ def _first(key: str) -> str:
 
 
 def _readers(key: str) -> str:
-    readers = [one for one in release_keys.RELEASES if key in keys_of_release(one)]
+    readers = readers_of(key)
     last = readers[-1]
     if last == release_keys.RELEASES[-1]:
         return f"read since {readers[0]}"
