@@ -48,7 +48,9 @@ class BrokerRole(enum.Enum):
     SLAVE = "SLAVE"
 
 
-NOT_SETTINGS = frozenset({"other", "given", "typed", "origin", "follow_links", "not_sizes", "index_tags"})
+NOT_SETTINGS = frozenset(
+    {"other", "given", "typed", "origin", "follow_links", "not_sizes", "index_tags", "property_crcs", "long_topics"}
+)
 """Fields of `StoreConfig` that are no setting of Apache's."""
 
 
@@ -63,6 +65,8 @@ class StoreConfig:
     `follow_links`: changes are made through links below the store's directories, too (engine.files.beneath).
     `not_sizes`: keys in the store's own file that are no sizes, and have no effect.
     `index_tags`: the store's broker indexes tags, too (engine.inspect.store.tag_keys); a survey says it.
+    `property_crcs`, `long_topics`: it puts a property CRC into each record, and takes retry topics of more than 127
+    bytes, in records of their own kind (RocketMQ 5); a survey says both.
     `typed`: the arguments that named this store on the command line (`--store DIR`, `-c FILE`), so that a command that
     is named next can be copied and run.
     """
@@ -132,6 +136,8 @@ class StoreConfig:
     follow_links: bool = False
     not_sizes: tuple[str, ...] = ()
     index_tags: bool = False
+    property_crcs: bool = False
+    long_topics: bool = False
 
     @property
     def commit_log_paths(self) -> tuple[Path, ...]:

@@ -139,6 +139,8 @@ def against_text(verdict: FloorVerdict) -> str:
     cold = ", cold" if verdict.floor.cold else ""
     if verdict.floor.against is Against.OTHER:
         return f"seconds, whole process, to those of {peer}{cold}"
+    if verdict.floor.against is Against.PLAIN:
+        return f"{verdict.floor.against.value} ({peer})"
     return f"{verdict.floor.against.value}{cold}" + (f", against Apache's {peer}" if peer else "")
 
 

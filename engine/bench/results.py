@@ -141,6 +141,12 @@ class Results:
         theirs = self.wall(JobPlace(other, place.workload, place.cache), Side.COMMAND)
         return None if not ours or not theirs else ours / theirs
 
+    def message_ratio(self, place: JobPlace, workload: str) -> float | None:
+        """How many times the seconds a message that the job takes on another workload."""
+        ours = self.per_message(place, Side.OURS)
+        other = self.per_message(JobPlace(place.job, workload, place.cache), Side.OURS)
+        return None if not ours or not other else ours / other
+
     def memory(self, place: JobPlace, side: Side) -> tuple[float, float] | None:
         """Peak of resident memory with and without mapped files (bytes), median of the rounds."""
         all_of_it = self.median(place, side, lambda sample: sample.peak_rss)
@@ -187,6 +193,8 @@ class Results:
             return self.crc_share(place)
         if floor.against is Against.SECONDS:
             return self.wall(place, Side.COMMAND)
+        if floor.against is Against.PLAIN:
+            return self.message_ratio(place, floor.peer or floor.workload)
         if floor.against is Against.OTHER:
             return self.command_ratio(place, floor.peer or floor.job)
         memory = self.memory(place, Side.COMMAND)

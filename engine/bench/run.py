@@ -248,7 +248,7 @@ class _Run:
         """The workload's store, and a small one of the same records to load kernels with."""
         small = replace(workload.sized(min(workload.size, _PRELOAD)), queues=min(workload.queues, 4), fill=1.0)
         self.progress(self.done, self.total, f"creating {workload.name}")
-        by_apache = self.peer is not None and workload.fill == 1.0
+        by_apache = self.peer is not None and workload.fill == 1.0 and not workload.sealed
         make = self._fill if by_apache else self._make
         return (
             stores.keep(workload, self.work, make, f"{workload.name}-left" if by_apache else None, by_apache=by_apache),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.config import StoreConfig
-from engine.format import message, names
+from engine.format import message, names, properties, property_crc
 from engine.format.hashing import body_crc
 from engine.format.message import Message
 from engine.format.record import (
@@ -66,6 +66,7 @@ class Workload:
         fill: the share of each file that holds records; a blank record closes the rest, which takes no room.
         seed: of the bodies.
         is_text: whether bodies are words, which can be compressed, or bytes at random, which can't.
+        sealed: whether each record has a property CRC, as RocketMQ 5 writes it; Apache's 4.9.8 does not.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Workload:
     fill: float = 1.0
     seed: int = 1
     is_text: bool = False
+    sealed: bool = False
 
     def sized(self, size: int) -> Workload:
         """The same with a log of `size` bytes, in files that are no larger."""
@@ -131,8 +133,12 @@ class Workload:
             body,
             queue_id=queue % QUEUES_PER_TOPIC,
             born_timestamp=BORN_MS,
-            properties={"UNIQ_KEY": _unique(number), "KEYS": self.key_of(number), "TAGS": TAG},
+            properties={"UNIQ_KEY": _unique(number), "KEYS": self.key_of(number), "TAGS": TAG} | self._place_of_crc(),
         )
+
+    def _place_of_crc(self) -> dict[str, str]:
+        """A property of the length of a property CRC, but for the separator at its end, which its value has."""
+        return {property_crc.NAME: "0" * property_crc.DIGITS + properties.SEPARATOR} if self.sealed else {}
 
     def body_of(self, number: int) -> bytes:
         """The `number`-th body."""
@@ -146,6 +152,11 @@ LARGE_FILES = 8
 SPARSE = "sparse"
 SPARSE_FILES = 100
 _SPARSE_RECORDS = MIB
+
+
+def sealed_name(name: str) -> str:
+    """The workload of the same messages in records with a property CRC."""
+    return f"{name}-crc"
 
 
 GROWTH = (1, 4, 16)
@@ -174,6 +185,7 @@ def workloads(size: int = GIB) -> dict[str, Workload]:
         Workload("b128", 128),
         Workload("queues", 256, queues=10_000),
         Workload("b64k", 64 * KIB),
+        *(Workload(sealed_name(name), body, sealed=True) for name, body in (("b1k", KIB), ("b128", 128))),
     )
     sized = {one.name: one.sized(size) for one in kinds}
     fill = min(0.25, _SPARSE_RECORDS / size)
@@ -265,6 +277,9 @@ class _Rows:
         _put_decimal(out, places["key"], 9, number)
         _put_hex(out, places["unique"], 16, _mixed(number))
         _put_hex(out, places["unique"] + 16, 16, number.astype(np.uint64))
+        if workload.sealed:
+            for record in out:
+                property_crc.seal(record.data)
         return out.reshape(-1).data
 
 

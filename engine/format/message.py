@@ -19,7 +19,7 @@ from engine.format import hosts, properties, property_crc, sysflag
 from engine.format.hashing import body_crc
 from engine.format.hosts import LOOPBACK, Host
 from engine.format.judge import Row, Stop, judge_record
-from engine.format.names import TOPIC_MAX_LENGTH
+from engine.format.names import FILE_NAME_MAX, TOPIC_MAX_LENGTH
 from engine.format.record import (
     AFTER_HOSTS,
     BLANK_MAGIC,
@@ -40,9 +40,11 @@ from engine.format.record import (
     TOPIC_LENGTH_SIZE,
     V4_HEAD,
     V4_HEAD_SIZE,
+    magic_of_topic,
     record_size,
     store_timestamp_position,
     sys_flag_at,
+    topic_length_size,
     whole_head,
 )
 
@@ -156,19 +158,21 @@ class StoredMessage(NamedTuple):
 def encode(message: Message, properties_raw: bytes | None = None, crc: int | None = None) -> bytearray:
     """The record's bytes, with queueOffset, physicalOffset and storeTimestamp still 0 (`patch` fills them in).
 
+    A topic of more than 127 bytes makes it a record of RocketMQ 5, which earlier brokers can't read.
+
     Args:
         message: what to store.
         properties_raw: the properties string, when it isn't the plain join of `message.properties`.
         crc: bodyCRC, when it is known already.
 
     Raises:
-        InvalidArgument: topic over 127 bytes, properties over 32767 bytes.
+        InvalidArgument: topic over 255 bytes, properties over 32767 bytes.
     """
     topic = message.topic.encode("utf-8", "replace")
     if properties_raw is None:
         properties_raw = properties.join(message.properties).encode("utf-8", "replace")
-    if not 0 < len(topic) <= TOPIC_MAX_LENGTH:
-        raise InvalidArgument(f"a topic has 1 to {TOPIC_MAX_LENGTH} bytes, this one has {len(topic)}")
+    if not 0 < len(topic) <= FILE_NAME_MAX:
+        raise InvalidArgument(f"a topic has 1 to {FILE_NAME_MAX} bytes, this one has {len(topic)}")
     if len(properties_raw) > PROPERTIES_MAX_LENGTH:
         raise InvalidArgument(f"properties have {len(properties_raw)} bytes, more than {PROPERTIES_MAX_LENGTH}")
     return _lay_out(message, topic, properties_raw, crc)
@@ -177,12 +181,13 @@ def encode(message: Message, properties_raw: bytes | None = None, crc: int | Non
 def _lay_out(message: Message, topic: bytes, properties_raw: bytes, crc: int | None) -> bytearray:
     body = message.body
     sys_flag = message.stored_sys_flag
+    magic = magic_of_topic(len(topic))
     out = bytearray(record_size(sys_flag, len(body), len(topic), len(properties_raw)))
     TO_HOSTS.pack_into(
         out,
         0,
         len(out),
-        MESSAGE_MAGIC,
+        magic,
         body_crc(body) if crc is None else crc,
         message.queue_id,
         message.flag,
@@ -198,7 +203,7 @@ def _lay_out(message: Message, topic: bytes, properties_raw: bytes, crc: int | N
         message.store_host.encode(),
         AFTER_HOSTS.pack(message.reconsume_times, message.prepared_transaction_offset, len(body)),
         body,
-        len(topic).to_bytes(TOPIC_LENGTH_SIZE, "big"),
+        len(topic).to_bytes(topic_length_size(magic), "big"),
         topic,
         SHORT.pack(len(properties_raw)),
         properties_raw,

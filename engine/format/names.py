@@ -69,7 +69,7 @@ TOPIC_MAX_LENGTH = 127
 """A topic's length is a signed byte in a 4.9 record."""
 
 FILE_NAME_MAX = 255
-"""Bytes of a name in a directory (NAME_MAX of Linux)."""
+"""Bytes of a name in a directory (NAME_MAX of Linux), and of a retry topic. Source: HookUtils#MAX_TOPIC_LENGTH."""
 
 _QUEUE_ID = re.compile(r"0|-?[1-9][0-9]{0,9}")
 _SEGMENT = re.compile(rf"[0-9]{{{SEGMENT_NAME_DIGITS}}}")

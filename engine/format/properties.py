@@ -82,6 +82,11 @@ def join(properties: Mapping[str, str]) -> str:
     return SEPARATOR.join(map(NAME_VALUE.join, properties.items()))
 
 
+def separated(text: str) -> str:
+    """Properties as they stand before others: with a separator at the end, where there are any."""
+    return text + SEPARATOR if text and not text.endswith(SEPARATOR) else text
+
+
 def key_words(keys: str | None) -> list[str]:
     """The words of KEYS that are indexed: split at blanks, empty ones left out. Source: IndexService#buildIndex."""
     return [word for word in keys.split(" ") if word] if keys else []

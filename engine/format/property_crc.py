@@ -69,7 +69,7 @@ def encode(crc: int) -> bytes:
     return FRONT + f"{crc:0{DIGITS}}"[::-1].encode() + LAST
 
 
-def seal(record: bytearray) -> None:
+def seal(record: bytearray | memoryview) -> None:
     """Write a record's property CRC into its last `SIZE` bytes, which are its properties' last."""
     record[-SIZE:] = encode(compute(record))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MESSAGE_MAGIC: Final = 0xDAA320A7
 MESSAGE_MAGIC_V2: Final = 0xDAA320AB
-"""A 5.x record whose topic length takes 2 bytes: read, never written."""
+"""A 5.x record whose topic length takes 2 bytes: that of a topic of more than 127."""
 BLANK_MAGIC: Final = 0xCBD43194
 MAGICS: Final = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
 MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in MAGICS)
@@ -197,9 +197,16 @@ def topic_length_size(magic: int) -> int:
     return TOPIC_LENGTH_SIZE_V2 if magic == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_SIZE
 
 
+def magic_of_topic(topic_length: int) -> int:
+    """magicCode of a record whose topic has so many bytes. Source: CommitLog#asyncPutMessage (5.x)."""
+    return MESSAGE_MAGIC if topic_length <= TOPIC_MAX_LENGTH else MESSAGE_MAGIC_V2
+
+
 def record_size(sys_flag: int, body_length: int, topic_length: int, properties_length: int) -> int:
     """Bytes of a record. Source: CommitLog#calMsgLength."""
     size = MIN_RECORD_SIZE + body_length + topic_length + properties_length
+    if topic_length > TOPIC_MAX_LENGTH:
+        size += TOPIC_LENGTH_SIZE_V2 - TOPIC_LENGTH_SIZE
     return size + body_position(sys_flag) - V4_HEAD_SIZE if sys_flag & sysflag.HOSTS_V6_MASK else size
 
 

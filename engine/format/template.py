@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from engine.format import sysflag
+from engine.format import property_crc, sysflag
 from engine.format.message import encode
-from engine.format.record import MESSAGE_MAGIC, head_struct, store_timestamp_position
+from engine.format.record import head_struct, magic_at, store_timestamp_position
 
 if TYPE_CHECKING:
     import struct
@@ -26,11 +26,12 @@ class RecordTemplate:
 
     Attributes:
         born_host, store_host: the very objects that it was made of.
-        queue_id, flag, sys_flag: as stored.
+        magic, queue_id, flag, sys_flag: as stored.
         born, store: bornHost; storeHost with reconsumeTimes and preparedTransactionOffset after it.
         topic: its length and its bytes.
         pack: `pack` of the fixed part's struct.
         fixed_size: bytes that a record takes beside body and properties.
+        reserved: of those, the bytes of the property CRC that is the last of its properties; 0 without one.
         stored_at: position of storeTimestamp in a record.
     """
 
@@ -39,8 +40,10 @@ class RecordTemplate:
         "born_host",
         "fixed_size",
         "flag",
+        "magic",
         "pack",
         "queue_id",
+        "reserved",
         "store",
         "store_host",
         "stored_at",
@@ -48,14 +51,19 @@ class RecordTemplate:
         "topic",
     )
 
-    def __init__(self, message: Message) -> None:
-        """Of a message whose body and properties don't count. Raises as `encode`; struct.error: a number too large."""
+    def __init__(self, message: Message, *, sealed: bool = False) -> None:
+        """Of a message whose body and properties don't count. `sealed`: with a property CRC.
+
+        Raises as `encode`; struct.error: a number too large.
+        """
         record = encode(message._replace(body=b""), b"")
+        self.magic = magic_at(record)
+        self.reserved = property_crc.SIZE if sealed else 0
         self.born_host, self.store_host = message.born_host, message.store_host
         self.queue_id, self.flag, self.sys_flag = message.queue_id, message.flag, message.stored_sys_flag
         layout = _layout(self.sys_flag)
         self.pack = layout.pack
-        self.fixed_size = len(record)
+        self.fixed_size = len(record) + self.reserved
         self.stored_at = store_timestamp_position(self.sys_flag)
         *_, self.born, _, self.store, _ = layout.unpack_from(record)
         self.topic = bytes(record[layout.size : -PROPERTIES_LENGTH_SIZE])
@@ -63,7 +71,7 @@ class RecordTemplate:
     def head(self, size: int, crc: int, body_length: int, flag: int, born_timestamp: int = 0) -> bytes:
         """The fixed part of a record of `size` bytes, what only the append lock knows still 0."""
         return self.pack(
-            size, MESSAGE_MAGIC, crc, self.queue_id, flag, 0, 0, self.sys_flag, born_timestamp, self.born, 0,
+            size, self.magic, crc, self.queue_id, flag, 0, 0, self.sys_flag, born_timestamp, self.born, 0,
             self.store, body_length,
         )  # fmt: skip
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.config import delay_levels
 from engine.errors import InvalidArgument
-from engine.format import names, properties, sysflag
+from engine.format import names, properties, property_crc, sysflag
 from engine.format.delay import DelayLevels, queue_of_level
 from engine.format.hashing import body_crc
 from engine.format.message import DueMessage, Message, with_properties
 from engine.format.numbers import LONG_MAX, LONG_MIN
-from engine.format.record import BLANK_SIZE, MESSAGE_MAGIC, PROPERTIES_MAX_LENGTH
+from engine.format.record import BLANK_SIZE, PROPERTIES_MAX_LENGTH
 from engine.format.template import RecordTemplate, length_of_properties
 from engine.log.derive import TopicQueue
 from engine.log.results import MessageRefused, PutMessageStatus
@@ -45,11 +45,11 @@ class Destination:
 
     __slots__ = ("numbered", "queue", "template")
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, *, sealed: bool = False, long_topics: bool = False) -> None:
         """Raises MessageRefused: a topic that no queue can have, a number that its field can't hold."""
-        check_topic(message.topic)
+        check_topic(message.topic, long_topics=long_topics)
         try:
-            self.template = RecordTemplate(message)
+            self.template = RecordTemplate(message, sealed=sealed)
         except InvalidArgument as error:
             raise MessageRefused(error.message, hint=error.hint) from None
         except struct.error as error:
@@ -74,7 +74,7 @@ class Prepared(NamedTuple):
         crc: bodyCRC.
         born_timestamp: ms.
         body: as stored.
-        properties_raw: as stored.
+        properties_raw: as stored, but for the property CRC of a record that has one.
     """
 
     destination: Destination
@@ -94,10 +94,11 @@ class Prepared(NamedTuple):
         destination, size, crc, born_timestamp, body, raw = self
         template = destination.template
         head = template.pack(
-            size, MESSAGE_MAGIC, crc, template.queue_id, template.flag, queue_offset, physical_offset,
+            size, template.magic, crc, template.queue_id, template.flag, queue_offset, physical_offset,
             template.sys_flag, born_timestamp, template.born, store_timestamp, template.store, len(body),
         )  # fmt: skip
-        return b"".join((head, body, template.topic, length_of_properties(len(raw)), raw))
+        record = b"".join((head, body, template.topic, length_of_properties(len(raw) + template.reserved), raw))
+        return record + property_crc.encode(body_crc(record)) if template.reserved else record
 
 
 class PreparedFurther:
@@ -124,11 +125,10 @@ class PreparedFurther:
         offsets = properties.MULTI_DISPATCH_SPLITTER.join(str(table.get(queue, 0)) for queue in self.further)
         pairs = {k: v for k, v in self._message.properties.items() if k != properties.WAIT}
         pairs[properties.INNER_MULTI_QUEUE_OFFSET] = offsets
-        raw = properties.join(pairs).encode("utf-8", "replace")
-        if len(raw) > PROPERTIES_MAX_LENGTH:
-            raise properties_too_long(len(raw))
+        template = self._destination.template
+        raw = raw_properties(pairs, template.reserved)
         body = self._message.body
-        size = self._destination.template.fixed_size + len(body) + len(raw)
+        size = template.fixed_size + len(body) + len(raw)
         return Prepared(self._destination, size, body_crc(body), self._message.born_timestamp, body, raw)
 
 
@@ -142,6 +142,8 @@ class Preparer:
         self._max_record = config.mapped_file_size_commit_log - BLANK_SIZE
         self._multi_dispatch = config.enable_multi_dispatch
         self._lmq = config.enable_lmq
+        self._sealed, self._long_topics = config.property_crcs, config.long_topics
+        self._reserved = property_crc.SIZE if self._sealed else 0
         self._known: dict[tuple[str, int, int, int, int], Destination] = {}
 
     def one(self, message: Message) -> Prepared | PreparedFurther:
@@ -154,7 +156,7 @@ class Preparer:
         destination = self._known.get((topic, queue_id, flag, sys_flag, times))
         if destination is None or prepared or not destination.has_hosts(born, store):
             destination = self._destination(message)
-        raw = raw_properties(pairs) if pairs else b""
+        raw = raw_properties(pairs, self._reserved) if pairs else b""
         if len(body) > self._max_message_size:
             raise MessageRefused(f"body is longer than {self._max_message_size} bytes", hint="see maxMessageSize")
         further = self._further_queues(message) if self._multi_dispatch else ()
@@ -166,7 +168,7 @@ class Preparer:
         ):
             message = self._delayed(message)
             destination = self.destination(message)
-            raw = raw_properties(message.properties)
+            raw = raw_properties(message.properties, self._reserved)
         if not LONG_MIN <= born_timestamp <= LONG_MAX:
             raise MessageRefused(f"number out of range for its field: bornTimestamp {born_timestamp}")
         size = destination.template.fixed_size + len(body) + len(raw)
@@ -187,7 +189,7 @@ class Preparer:
 
     def _destination(self, message: Message) -> Destination:
         name = (message.topic, message.queue_id, message.flag, message.sys_flag, message.reconsume_times)
-        destination = Destination(message)
+        destination = Destination(message, sealed=self._sealed, long_topics=self._long_topics)
         if not message.prepared_transaction_offset:
             if len(self._known) >= _TEMPLATES:
                 self._known.clear()
@@ -217,26 +219,38 @@ class Preparer:
         return tuple(TopicQueue(name, 0 if self._lmq and names.is_lmq(name) else message.queue_id) for name in queues)
 
 
-def check_topic(topic: str) -> None:
-    """Raises MessageRefused: too long, or no directory's name."""
-    if _java_length(topic) > names.TOPIC_MAX_LENGTH:
+def check_topic(topic: str, *, long_topics: bool = False) -> None:
+    """Raises MessageRefused: too long, or no directory's name.
+
+    `long_topics`: as brokers of RocketMQ 5, which take retry topics that are longer than others may be. Source:
+    HookUtils#checkBeforePutMessage (5.3.3).
+    """
+    is_long = long_topics and topic.startswith(names.RETRY_PREFIX)
+    if not is_long and _java_length(topic) > names.TOPIC_MAX_LENGTH:
         raise MessageRefused(f"topic is longer than {names.TOPIC_MAX_LENGTH} characters: {topic[:20]}…")
+    size, most = len(topic.encode("utf-8", "replace")), names.FILE_NAME_MAX if is_long else names.TOPIC_MAX_LENGTH
+    if size > most:
+        raise MessageRefused(f"a topic has 1 to {most} bytes, this one has {size}")
     if not names.is_directory_name(topic):
         raise MessageRefused(f"topic is not a valid directory name: {topic!r}")
 
 
-def raw_properties(pairs: Mapping[str, str]) -> bytes:
-    """Properties as stored.
+def raw_properties(pairs: Mapping[str, str], reserved: int = 0) -> bytes:
+    """Properties as stored. `reserved`: bytes of the property CRC that comes after them; an old one is left out.
 
     Raises:
         MessageRefused: they are too long, in characters or in bytes.
     """
+    if reserved and property_crc.NAME in pairs:
+        pairs = {name: value for name, value in pairs.items() if name != property_crc.NAME}
     text = properties.join(pairs)
+    if reserved:
+        text = properties.separated(text)
     raw = text.encode("utf-8", "replace")
-    if len(raw) > PROPERTIES_MAX_LENGTH:  # never below the number of characters
+    if len(raw) + reserved > PROPERTIES_MAX_LENGTH:  # never below the number of characters
         if _java_length(text) > PROPERTIES_MAX_LENGTH:
             raise MessageRefused(f"properties are longer than {PROPERTIES_MAX_LENGTH} characters")
-        raise properties_too_long(len(raw))
+        raise properties_too_long(len(raw) + reserved)
     return raw
 
 

@@ -12,11 +12,12 @@ MessageExtEncoder#encode(MessageExtBatch). Stricter than Apache as engine.log.pr
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.errors import InvalidArgument
-from engine.format import properties, sysflag
+from engine.format import properties, property_crc, sysflag
 from engine.format.batch import ITEM_SIZE, BatchItem
 from engine.format.columns import MessageColumns
 from engine.format.hashing import body_crc
@@ -75,6 +76,10 @@ class PreparedBatch:
                 physical_offset=physical_offset + start,
                 store_timestamp=store_timestamp,
             )
+        if self._destination.template.reserved:
+            with memoryview(records) as view:
+                for start, end in itertools.pairwise((*self._starts, len(records))):
+                    property_crc.seal(view[start:end])
         return records
 
     def offsets(self, physical_offset: int) -> tuple[int, ...]:
@@ -116,7 +121,7 @@ class PreparedColumns:
             target,
             self._records,
             self._starts,
-            self._destination.template.stored_at,
+            self._destination.template,
             queue_offset,
             physical_offset,
             store_timestamp,
@@ -139,6 +144,7 @@ class BatchPreparer:
         self._preparer = preparer
         self._max_message_size = config.max_message_size
         self._max_record = config.mapped_file_size_commit_log - BLANK_SIZE
+        self._sealed = config.property_crcs
         self._left: int | None = MANY  # messages before the kernels are loaded; None: there are none
         self._kernels: ModuleType | None = None
 
@@ -159,7 +165,7 @@ class BatchPreparer:
             raise MessageRefused("a batch can't be delayed")
         if not LONG_MIN <= message.born_timestamp <= LONG_MAX:
             raise MessageRefused(f"number out of range for its field: bornTimestamp {message.born_timestamp}")
-        common = properties.join(message.properties).encode("utf-8", "replace")
+        common = self._common(message)
         try:
             if self._by_kernels(items):
                 columns = items if isinstance(items, MessageColumns) else MessageColumns.of_items(items)
@@ -181,7 +187,7 @@ class BatchPreparer:
         import numpy as np
 
         fixed = self._preparer.destination(message).template.fixed_size
-        between = len(_SEPARATOR) + len(properties.join(message.properties).encode("utf-8", "replace"))
+        between = len(_SEPARATOR) + len(self._common(message))
         own = columns.body_length + columns.properties_length
         many, total = len(own), int(own.sum())
         if total + many * ITEM_SIZE <= self._max_message_size and total + many * (fixed + between) <= self._max_record:
@@ -198,6 +204,11 @@ class BatchPreparer:
             pieces.append(columns[start : max(stop, start + 1)])
             start = max(stop, start + 1)
         return pieces
+
+    def _common(self, message: Message) -> bytes:
+        """Properties that each message has after its own."""
+        text = properties.join(message.properties)
+        return (properties.separated(text) if self._sealed else text).encode("utf-8", "replace")
 
     def _by_kernels(self, items: Sequence[BatchItem] | MessageColumns) -> bool:
         if self._kernels is not None:
@@ -225,7 +236,7 @@ class BatchPreparer:
         )
         template = destination.template
         arrays = kernels.arrays(columns)
-        starts, longest, wrong = kernels.measure(arrays, template.fixed_size, len(common))
+        starts, longest, wrong = kernels.measure(arrays, template, len(common))
         if wrong >= 0:
             raise MessageRefused(f"message {wrong} of the batch is outside of its buffers")
         if longest > PROPERTIES_MAX_LENGTH:
@@ -254,7 +265,7 @@ class BatchPreparer:
 def encode_plain(
     template: RecordTemplate, born_timestamp: int, items: Sequence[BatchItem], common: bytes
 ) -> tuple[bytearray, list[int]]:
-    """The records of a batch, and where each begins.
+    """The records of a batch, property CRCs still 0, and where each begins.
 
     Raises:
         MessageRefused: properties that are too long, a flag that its field can't hold.
@@ -264,10 +275,11 @@ def encode_plain(
     at = 0
     for item in items:
         body, own = item.body, item.properties_raw
-        if common:
+        if common or template.reserved:
             own = own + (_SEPARATOR if own and not own.endswith(_SEPARATOR) else b"") + common
-        if len(own) > PROPERTIES_MAX_LENGTH:
-            raise properties_too_long(len(own))
+        own_size = len(own) + template.reserved
+        if own_size > PROPERTIES_MAX_LENGTH:
+            raise properties_too_long(own_size)
         if not INT_MIN <= item.flag <= INT_MAX:
             raise MessageRefused(f"number out of range for its field: flag {item.flag}")
         size = template.fixed_size + len(body) + len(own)
@@ -275,8 +287,9 @@ def encode_plain(
             template.head(size, body_crc(body), len(body), item.flag, born_timestamp),
             body,
             template.topic,
-            length_of_properties(len(own)),
+            length_of_properties(own_size),
             own,
+            bytes(template.reserved),
         )
         starts.append(at)
         at += size

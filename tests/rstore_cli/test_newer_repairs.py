@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.files.disk import Disk
+from engine.format.hashing import index_key_hash, tag_index_key
 from engine.format.index_file import IndexLayout
 from engine.format.property_crc import is_sealed
 from engine.format.record import total_size_at
@@ -293,3 +294,25 @@ def test_records_of_a_release_without_keys_by_tag_stay_without(
     assert cli("--store", root, "reindex", "--yes").code == 0
     with ClosedIndexFile(Disk(), str(next((root / "index").iterdir())), layout) as file:
         assert file.entry_count == (2 if since == SENT else 3) * SENT  # as the last records have them
+
+
+@pytest.mark.parametrize("name", [*NAMES, "timer"])
+def test_a_put_is_written_as_its_broker_writes(name: str, copied: Callable[[str], Path], cli: Cli) -> None:
+    """With a property CRC where records have one, and an index entry by tag; nothing else of RocketMQ 5 is touched."""
+    root = copied(name)
+    before = others(root)
+    put = cli("--store", root, "--json", "put", "T", "--body", "new", "--property", "TAGS=red", "--property", "KEYS=k9")
+    assert put.code == 0
+    place = put.json["physicalOffset"]
+    log = log_of(root)
+    data, size = log.read_bytes(), dict(records(log))[place]
+    assert is_sealed(data[place : place + size]) == (name == "property-crc")
+    (shown,) = cli("--store", root, "--json", "query", "T", "k9").lines
+    assert (shown["body"], shown["physicalOffset"]) == ("new", place)
+    (index,) = (root / "index").iterdir()
+    with ClosedIndexFile(Disk(), str(index), IndexLayout(200, 800)) as file:
+        entries = file.entries(1, file.entry_count)
+    hashes = {hash_ for at, hash_ in zip(entries["physical_offset"], entries["key_hash"], strict=True) if at == place}
+    assert hashes == {index_key_hash("T#k9"), index_key_hash(tag_index_key("T", "red"))}
+    assert others(root) == before
+    assert cli("--store", root, "recover", "--dry-run").code == 0

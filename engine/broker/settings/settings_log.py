@@ -11,6 +11,7 @@ from engine.broker_conf.replication import KEYS as REPLICATION
 from engine.broker_conf.report import Judgement, read_conf
 from engine.config import StoreConfig, apache_key
 from engine.files.disk import Disk
+from engine.inspect.store.newer import KEYS as NEWER
 
 
 def tell_settings(file: str, log: logging.Logger) -> None:
@@ -22,7 +23,7 @@ def tell_settings(file: str, log: logging.Logger) -> None:
         StorageError: the file can't be read.
     """
     report = read_conf(Disk().read_file(file))
-    ours = {apache_key(field.name) for field in dataclasses.fields(StoreConfig)} | KEYS
+    ours = {apache_key(field.name) for field in dataclasses.fields(StoreConfig)} | KEYS | NEWER
     not_apaches = ours - all_keys().keys()  # a broker takes them from its JVM, and we from the file
     for verdict in report.verdicts:
         if verdict.judgement is not Judgement.IN_FORCE and verdict.key not in not_apaches:

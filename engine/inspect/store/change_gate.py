@@ -71,13 +71,14 @@ class ChangeKind(Enum):
 _OF_THE_LOG = frozenset({ChangeKind.LOG, ChangeKind.UNDO, ChangeKind.PRUNE, ChangeKind.SEAL})
 _OF_TABLES = frozenset({ChangeKind.TABLES, ChangeKind.CONFIG})
 _CLOSED = _OF_THE_LOG | _OF_TABLES | {ChangeKind.QUEUES, ChangeKind.EXPIRY}
+_OPENED = _CLOSED | {ChangeKind.PUT, ChangeKind.SERVE}
 
 KEPT_RIGHT: Mapping[str, frozenset[ChangeKind]] = MappingProxyType(
     {
-        TIMER: _OF_THE_LOG | _OF_TABLES,
+        TIMER: _OF_THE_LOG | _OF_TABLES | {ChangeKind.PUT},  # what is put waits for no time
         CONTROLLER: _OF_THE_LOG | _OF_TABLES,
-        FILES: _CLOSED,  # an empty timer wheel, empty databases, tables that name queue offsets
-        PROPERTY_CRC: _CLOSED,  # bridges have one; what recovery writes of a record is what its broker had written
+        FILES: _OPENED,  # an empty timer wheel, empty databases, tables that name queue offsets
+        PROPERTY_CRC: _OPENED,  # bridges and puts have one; other records are as they were written
         BATCH_QUEUES: _CLOSED - {ChangeKind.CONFIG},
     }
 )
@@ -92,7 +93,7 @@ def is_kept_right(part: NewerPart, kind: ChangeKind) -> bool:
 def hindering(newer: Newer, kind: ChangeKind) -> Newer:
     """The parts for which such a change is refused: false when there is none."""
     parts = tuple(part for part in newer.parts if not is_kept_right(part, kind))
-    return Newer(parts, newer.batch_topics, newer.left if parts == newer.parts else ())
+    return Newer(parts, newer.batch_topics)
 
 
 def refuse_open(disk: Disk, config: StoreConfig, kind: ChangeKind) -> None:
@@ -131,10 +132,5 @@ def _hands_off(root: str, newer: Newer) -> str:
         return (
             "status, check and dump read it; its own broker recovers it when it starts; for a plain store with its "
             f"messages: {plain_store(root)}"
-        )
-    if newer.left:
-        return (
-            "status, check and dump read it; its own 5.x broker recovers it when it starts. If a 4.9 broker "
-            f"uses it now, move away what 5.x left: {', '.join(newer.left)}"
         )
     return "status, check and dump read it; its own 5.x broker recovers it when it starts"

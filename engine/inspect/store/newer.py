@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.errors import NewerStore, NextStep, RStoreError, StorageError
@@ -55,6 +55,9 @@ DLEDGER = "a log in DLedger's entries"
 FORCED = "forceVerifyPropCRC"
 """With it, a broker's start ends the log at the first record whose property CRC is not right, or missing (#7480)."""
 
+_APPENDED, _LONG_TOPICS = "enabledAppendPropCRC", "autoMessageVersionOnTopicLen"
+KEYS = frozenset({FORCED, _APPENDED, _LONG_TOPICS})
+"""Settings that only RocketMQ 5 has and that count for what is written here, too."""
 _SNAPSHOT = re.compile(rf"{names.TIMER_WHEEL}\.[0-9]+")
 """Source: TimerWheel#backup (5.5.0, timerWheelSnapshotFlush), PopConsumerService (kvStore/)."""
 _FRONT = 1 << 20
@@ -85,14 +88,12 @@ class Newer:
     Attributes:
         parts: what RocketMQ 5 keeps here, the weightiest first.
         batch_topics: topics whose consume queues have a unit a batch.
-        left: all files that RocketMQ 4.9 does not have, where they are the only part.
         unread: why the consume queues in RocksDB are not read; None where they are.
         reads_config: whether topics, groups and offsets in RocksDB are read.
     """
 
     parts: tuple[NewerPart, ...] = ()
     batch_topics: frozenset[str] = frozenset()
-    left: tuple[str, ...] = ()
     unread: RStoreError | None = None
     reads_config: bool = False
 
@@ -239,7 +240,7 @@ def newer_parts(
     rest += [f"config/{name}" for name in own_config if disk.exists(os.path.join(config_dir, name))]
     if parts or not rest:
         return Newer(tuple(parts), by_attribute.union(batch), reads_config=bool(own) and has_rocksdict())
-    return Newer((NewerPart(FILES, rest[0]),), left=tuple(rest))
+    return Newer((NewerPart(FILES, rest[0]),))
 
 
 def refuse_verdict(config: StoreConfig, root: str, newer: Newer) -> None:
@@ -356,6 +357,22 @@ def crc_demand(config: StoreConfig, *, kept: bool) -> CrcDemand:
     return CrcDemand.WHERE_THERE if kept else CrcDemand.NOTHING
 
 
+def as_its_broker_writes(config: StoreConfig, newer: Newer, *, index_tags: bool) -> StoreConfig:
+    """The settings with how the store's broker writes records and index entries.
+
+    A broker that demands a property CRC of each record gets them, whether it writes them or not. Longer topics are
+    RocketMQ 5's by default; its key says otherwise, or says so of a store that shows no sign of it. Source:
+    CommitLog#asyncPutMessage, MessageStoreConfig#autoMessageVersionOnTopicLen (5.x).
+    """
+    own = config.other.get(_LONG_TOPICS, "").strip().lower()
+    return replace(
+        config,
+        index_tags=config.index_tags or index_tags,
+        property_crcs=config.property_crcs or newer.has(PROPERTY_CRC) or newer.has(PROPERTY_CRC_FORCED),
+        long_topics=config.long_topics or (own == "true" if own else bool(newer)),
+    )
+
+
 def is_true(config: StoreConfig, key: str) -> bool:
     """Whether a setting that only RocketMQ 5 has is on."""
     return config.other.get(key, "").strip().lower() == "true"
@@ -363,8 +380,8 @@ def is_true(config: StoreConfig, key: str) -> bool:
 
 def property_crc_place(disk: Disk, config: StoreConfig, log: Sequence[str]) -> str | None:
     """Where records end with a CRC of their own: the front of the first and of the last segments is looked at."""
-    if is_true(config, "enabledAppendPropCRC"):
-        return "enabledAppendPropCRC=true"
+    if is_true(config, _APPENDED):
+        return f"{_APPENDED}=true"
     for path in dict.fromkeys((*log[:1], *log[-2:])):
         with contextlib.suppress(StorageError):  # what can't be read is another's to say
             if _have_crc(_front(disk, path)):

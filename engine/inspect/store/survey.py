@@ -22,7 +22,7 @@ from engine.format.queue_unit import UNIT_SIZE
 from engine.inspect.store import path_slips
 from engine.inspect.store.dledger import DLedgerPlace, dledger_place, entry_segments
 from engine.inspect.store.index_layout import infer_index_layout
-from engine.inspect.store.newer import NOT_NEWER, ROCKSDB_QUEUES, Newer, is_rocksdb, newer_parts
+from engine.inspect.store.newer import NOT_NEWER, ROCKSDB_QUEUES, Newer, as_its_broker_writes, is_rocksdb, newer_parts
 from engine.inspect.store.odd import (
     AFTER_GAP,
     PASSED_OVER,
@@ -162,7 +162,7 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
         rocksdb=rocksdb,
         dledger=dledger,
     )
-    return replace(store, config=replace(config, index_tags=True)) if indexes_tags(disk, store) else store
+    return replace(store, config=as_its_broker_writes(config, newer, index_tags=indexes_tags(disk, store)))
 
 
 def _with_entries(

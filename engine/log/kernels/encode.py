@@ -21,6 +21,7 @@ from engine.format.record import (
 )
 from engine.log.kernels.crc import body_crc
 from engine.log.kernels.jit import compiled
+from engine.log.kernels.property_crc import seal_each
 from engine.log.kernels.stores import copy, put32, put64
 
 if TYPE_CHECKING:
@@ -63,19 +64,19 @@ def _plain(array: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
     return view
 
 
-def measure(columns: Arrays, fixed_size: int, common: int) -> tuple[NDArray[np.int64], int, int]:
+def measure(columns: Arrays, template: RecordTemplate, common: int) -> tuple[NDArray[np.int64], int, int]:
     """Where each record begins, int64[n + 1] (the last: after all); bytes of the longest properties; what is wrong.
 
     Args:
         columns: the messages.
-        fixed_size: bytes of a record beside body and properties.
+        template: what all records have in common.
         common: bytes of the properties that all have.
 
     Returns:
         As above; the last is the number of a message outside of its buffers, −1 when there is none.
     """
     starts = np.zeros(len(columns.body_at) + 1, dtype=np.int64)
-    longest, wrong = _measure(columns, fixed_size, common, starts)
+    longest, wrong = _measure(columns, template.fixed_size, common, template.reserved, starts)
     return starts, longest, wrong
 
 
@@ -86,11 +87,11 @@ def encode(
     common: bytes,
     starts: NDArray[np.int64],
 ) -> NDArray[np.uint8]:
-    """The records, as `measure` has measured them, one after another: uint8[starts[-1]]."""
+    """The records, as `measure` has measured them, one after another: uint8[starts[-1]]. Property CRCs are not set."""
     out = np.empty(int(starts[-1]), dtype=np.uint8)
     head = template.head(0, 0, 0, 0, born_timestamp)
     texts = np.frombuffer(head + template.topic + common, dtype=np.uint8)
-    _encode(columns, texts, len(head), len(template.topic), starts, out)
+    _encode(columns, texts, len(head), len(template.topic), template.reserved, starts, out)
     return out
 
 
@@ -98,24 +99,28 @@ def place(
     target: memoryview,
     records: NDArray[np.uint8],
     starts: NDArray[np.int64],
-    stored_at: int,
+    template: RecordTemplate,
     queue_offset: int,
     physical_offset: int,
     store_timestamp: int,
 ) -> None:
-    """Copy the records to `target` (of their size) and patch them there, as `message.patch` does; offsets ascend."""
+    """Copy the records to `target` (of their size) and patch them there, as `message.patch` does, then seal them where
+    they have property CRCs; offsets ascend.
+    """
     room = np.frombuffer(target, dtype=np.uint8)
-    _place(room, records, starts, stored_at, queue_offset, physical_offset, store_timestamp)
+    _place(room, records, starts, template.stored_at, queue_offset, physical_offset, store_timestamp)
+    if template.reserved:
+        seal_each(room, starts)
 
 
 @compiled
-def _joint(properties: Any, at: int, length: int, common: int) -> int:
-    """Bytes of the separator between a message's own properties and those that all have."""
-    return 1 if length and common and properties[at + length - 1] != _SEPARATOR else 0
+def _joint(properties: Any, at: int, length: int, after: int) -> int:
+    """Bytes of the separator between a message's own properties and `after` bytes of others."""
+    return 1 if length and after and properties[at + length - 1] != _SEPARATOR else 0
 
 
 @compiled
-def _measure(columns: Any, fixed_size: int, common: int, starts: Any) -> tuple[int, int]:
+def _measure(columns: Any, fixed_size: int, common: int, reserved: int, starts: Any) -> tuple[int, int]:
     bodies, properties = len(columns.bodies), columns.properties
     longest = 0
     for i in range(len(columns.body_at)):
@@ -125,14 +130,14 @@ def _measure(columns: Any, fixed_size: int, common: int, starts: Any) -> tuple[i
             return longest, i
         if at < 0 or length < 0 or at > len(properties) - length:
             return longest, i
-        own = length + _joint(properties, at, length, common) + common
-        longest = max(longest, own)
+        own = length + _joint(properties, at, length, common + reserved) + common
+        longest = max(longest, own + reserved)
         starts[i + 1] = starts[i] + fixed_size + size + own
     return longest, -1
 
 
 @compiled
-def _encode(columns: Any, texts: Any, head: int, topic: int, starts: Any, out: Any) -> None:
+def _encode(columns: Any, texts: Any, head: int, topic: int, reserved: int, starts: Any, out: Any) -> None:
     bodies, properties = columns.bodies, columns.properties
     common = len(texts) - head - topic
     for i in range(len(columns.body_at)):
@@ -149,8 +154,8 @@ def _encode(columns: Any, texts: Any, head: int, topic: int, starts: Any, out: A
         copy(out, at, texts, head, topic)
         at += topic
         own_at, length = columns.properties_at[i], columns.properties_length[i]
-        joint = _joint(properties, own_at, length, common)
-        own = length + joint + common
+        joint = _joint(properties, own_at, length, common + reserved)
+        own = length + joint + common + reserved
         out[at] = own >> 8
         out[at + 1] = own & 0xFF
         at += PROPERTIES_LENGTH_SIZE

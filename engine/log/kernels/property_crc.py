@@ -127,6 +127,19 @@ def judge_crcs(  # noqa: PLR0912 - one loop on purpose
 
 
 @compiled
+def seal_each(data: Any, starts: Any) -> None:
+    """`engine.format.property_crc.seal` of records that follow one another: int64[n + 1], the last after all."""
+    for i in range(len(starts) - 1):
+        at = starts[i + 1] - SIZE
+        crc = np.int64(crc32(data, starts[i], at)) & CRC_MASK
+        data[at : at + _FRONT_SIZE] = _FRONT
+        for k in range(DIGITS):
+            data[at + _FRONT_SIZE + k] = np.uint8(_ZERO + crc % 10)
+            crc //= 10
+        data[starts[i + 1] - 1] = _LAST
+
+
+@compiled
 def crc_faults(data: Any, table: Any, base: int, demand: int, faults: Any) -> tuple[int, int]:
     """How many records of `table` (int64[n, 13], as engine.log.walk.Row) have one; how many faults there are."""
     rows = np.empty((len(table), ROW_FIELDS), dtype=np.int64)

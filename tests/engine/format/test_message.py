@@ -197,10 +197,17 @@ def test_a_crc_and_properties_that_are_known_are_taken() -> None:
     assert (found.properties_raw, found.properties, found.body_crc) == (b"A\x01b\x02", {"A": "b"}, 5)
 
 
-@pytest.mark.parametrize("topic", ["", "T" * 128, "é" * 64])
+@pytest.mark.parametrize("topic", ["", "T" * 256, "é" * 128])
 def test_topics_that_no_record_takes(topic: str) -> None:
     with pytest.raises(InvalidArgument, match="topic"):
         message.encode(Message(topic))
+
+
+@pytest.mark.parametrize("topic", ["T" * 128, "é" * 64, "T" * 255])
+def test_a_longer_topic_makes_a_record_of_rocketmq_5(topic: str) -> None:
+    put = Message(topic, b"body", properties={"k": "v"})
+    found = message.decode(message.encode(put))
+    assert (found.magic, found.to_message()) == (MESSAGE_MAGIC_V2, put)
 
 
 def test_limits_themselves_are_taken() -> None:

@@ -80,6 +80,7 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare_batch, "MANY", 0)
     monkeypatch.setitem(sys.modules, "engine.log.kernels.encode", None)
+    monkeypatch.delattr("engine.log.kernels.encode", raising=False)
 
 
 def fresh() -> BatchPreparer:
