@@ -306,7 +306,7 @@ class Against(enum.Enum):
     INSIDE = "ratio, start not counted"
     WHOLE = "ratio, whole process"
     OTHER = "seconds, whole process, to those of another command"
-    PLAIN = "seconds a message, start not counted, to those without property CRCs"
+    PLAIN = "seconds a message, whole process, to those without property CRCs"
     CRC = "share of the fastest CRC library"
     SECONDS = "seconds, whole process"
     MEMORY = "MiB beyond mapped files"

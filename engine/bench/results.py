@@ -142,9 +142,11 @@ class Results:
         return None if not ours or not theirs else ours / theirs
 
     def message_ratio(self, place: JobPlace, workload: str) -> float | None:
-        """How many times the seconds a message that the job takes on another workload."""
-        ours = self.per_message(place, Side.OURS)
-        other = self.per_message(JobPlace(place.job, workload, place.cache), Side.OURS)
+        """How many times the seconds a message, whole process, that the job takes on another workload."""
+        ours, other = (
+            self.median(one, Side.COMMAND, lambda sample: sample.wall / sample.messages if sample.messages else None)
+            for one in (place, JobPlace(place.job, workload, place.cache))
+        )
         return None if not ours or not other else ours / other
 
     def memory(self, place: JobPlace, side: Side) -> tuple[float, float] | None:

@@ -20,6 +20,7 @@ SMALL = (
     Workload("queues", 256, queues=30, size=100_000, segment=100_000),
     Workload("b64k", 64 * KIB, size=MIB, segment=MIB // 2),
     replace(workloads(MIB)["sparse"], size=4 * MIB),
+    Workload("b128-crc", 128, size=200_000, segment=100_000, sealed=True),
 )
 
 
