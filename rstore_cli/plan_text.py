@@ -270,7 +270,7 @@ def _bridged(plan: RecoverPlan) -> str:
 def _queues(plan: RecoverPlan) -> str:
     changed = [queue for queue in plan.every_queue if queue.changed]
     if not plan.every_queue:
-        return "none"
+        return "none in files; those in RocksDB: see below" if plan.starts_again else "none"
     if not changed:
         return f"{count(len(plan.every_queue), 'queue')}, unchanged"
     return f"{count(len(plan.every_queue), 'queue')}, {len(changed):,} to change"
@@ -297,6 +297,8 @@ def _index(plan: RecoverPlan) -> str:
 def _marks(plan: RecoverPlan) -> str:
     if plan.trap is not None:
         return "the abort file is kept: damage stays in the log, and a normal start would cut the log there (see below)"
+    if plan.starts_again:
+        return "the abort file is kept: its broker builds queues in RocksDB when it starts as after a crash"
     abort = "the abort file is removed; " if plan.files.abort else ""
     return f"{abort}the checkpoint says that everything up to the last message is on disk"
 
@@ -370,6 +372,8 @@ def _show_result(output: Output, plan: RecoverPlan, salvage: str | None, keep: b
             f"Damage stays in the log at {plan.trap.offset} ({plan.trap.reason}): the abort file is kept, "
             "so that the next recovery starts after it."
         )
+    if plan.starts_again:
+        output.text("Its own broker builds its queues in RocksDB from the log when it starts; start it next.")
 
 
 def _below(plan: RecoverPlan, path: str) -> str:

@@ -78,7 +78,9 @@ _OF_A_DATABASE = ("rocksdb-damage", "queue-end", "unit-twice")
 DLEDGER = "dledger-store"
 """The finding of a store whose log is DLedger's: it is never changed here."""
 THEIRS = NextStep(
-    None, "start the store's own RocketMQ 5 broker, which recovers it; rstore does not repair one with these parts"
+    None,
+    "start the store's own RocketMQ 5 broker, which recovers it; of one with these parts rstore repairs nothing but "
+    "the log beside queues in RocksDB (recover, truncate)",
 )
 
 

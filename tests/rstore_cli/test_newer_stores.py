@@ -80,6 +80,7 @@ TAKEN = {
     **dict.fromkeys(("batch", "killed"), (*_OF_THE_LOG, "reindex", "expire", "rebuild-config")),
     "controller": (*_OF_THE_LOG, "rebuild-config", "offsets set", "config restore"),
     "timer": (*_OF_THE_LOG, "rebuild-config", "offsets set", "config restore", "put", "salvage replay"),
+    "rocksdb": ("recover", "truncate", "undo", "salvage prune", "seal"),
     **dict.fromkeys(("default", "property-crc"), (*REPAIRS, "put", "serve", "salvage replay")),
 }
 """Changes that a store takes (engine.inspect.store.change_gate), by their first words."""

@@ -10,7 +10,7 @@ from engine.errors import FormatError
 from engine.files.rocksdb import has_rocksdict
 from engine.format import names
 from engine.inspect.finding_codes import Fix
-from engine.inspect.store.change_gate import ChangeKind, is_kept_right
+from engine.inspect.store.change_gate import is_repaired_here
 from engine.inspect.store.known import known_of
 from engine.inspect.store.layout import arranged
 from engine.inspect.store.newer import DLEDGER, ROCKSDB_CONFIG, ROCKSDB_QUEUES
@@ -83,7 +83,7 @@ def _newer_findings(files: StoreFiles, findings: Findings) -> None:
         unread = ", not read by rstore" if part in files.newer.not_looked_at else ""
         if unread and part.what in (ROCKSDB_QUEUES, ROCKSDB_CONFIG) and not has_rocksdict():
             unread = ", read with the package rocksdict: pip install 'rstore[rocksdb]'"
-        code = "newer-part" if is_kept_right(part, ChangeKind.LOG) else "newer-store"
+        code = "newer-part" if is_repaired_here(part) else "newer-store"
         code = "dledger-store" if part.what == DLEDGER else code
         findings.add(code, part.where, part.where, part.what + unread)
     if isinstance(files.newer.unread, FormatError) and files.newer.queue_database:

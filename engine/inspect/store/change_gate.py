@@ -27,6 +27,8 @@ from engine.inspect.store.newer import (
     DLEDGER,
     FILES,
     PROPERTY_CRC,
+    ROCKSDB_CONFIG,
+    ROCKSDB_QUEUES,
     TIMER,
     Newer,
     NewerPart,
@@ -79,6 +81,8 @@ KEPT_RIGHT: Mapping[str, frozenset[ChangeKind]] = MappingProxyType(
         CONTROLLER: _OF_THE_LOG | _OF_TABLES,
         FILES: _OPENED,  # an empty timer wheel, empty databases, tables that name queue offsets
         PROPERTY_CRC: _OPENED,  # bridges and puts have one; other records are as they were written
+        ROCKSDB_QUEUES: _OF_THE_LOG,  # set aside where they are not those of the log, and built again by its broker
+        ROCKSDB_CONFIG: _OF_THE_LOG,
         BATCH_QUEUES: _CLOSED - {ChangeKind.CONFIG},
     }
 )
@@ -88,6 +92,11 @@ KEPT_RIGHT: Mapping[str, frozenset[ChangeKind]] = MappingProxyType(
 def is_kept_right(part: NewerPart, kind: ChangeKind) -> bool:
     """Whether such a change keeps this part right."""
     return kind in KEPT_RIGHT.get(part.what, frozenset())
+
+
+def is_repaired_here(part: NewerPart) -> bool:
+    """Whether repairs make this part right again, or need not: not what its broker makes again."""
+    return is_kept_right(part, ChangeKind.LOG) and part.what not in (ROCKSDB_QUEUES, ROCKSDB_CONFIG)
 
 
 def hindering(newer: Newer, kind: ChangeKind) -> Newer:

@@ -153,6 +153,11 @@ class Newer:
         """Name of the directory with consume queues in RocksDB; empty where there is no database."""
         return self.where(ROCKSDB_QUEUES).rpartition("/")[0]
 
+    @property
+    def queues_set_aside(self) -> bool:
+        """Whether a repair set the database aside, and no broker has made another one since."""
+        return self.where(ROCKSDB_QUEUES).startswith(f"{names.QUARANTINE}/")
+
     def is_batch(self, topic: str) -> bool:
         """Whether this topic has batch consume queues in files, which engine.inspect.store.batch_queue reads."""
         return topic in self.batch_topics and not self.no_queue_files
@@ -203,6 +208,8 @@ def newer_parts(
         if sign:
             parts.append(NewerPart(ROCKSDB_QUEUES, f"{name}/{sign}"))
             break
+    else:
+        parts += _set_aside(disk, root)
     if all(part.what == DLEDGER for part in parts) and "rocksdb" in config.other.get("storeType", "").lower():
         parts.append(NewerPart(ROCKSDB_QUEUES, f"storeType={config.other['storeType']}"))
     batch = _directories(disk, os.path.join(root, names.BATCHCONSUMEQUEUE))
@@ -302,6 +309,16 @@ def _rocksdb_sign(disk: Disk, directory: str) -> str | None:
     others = [one for one in disk.scandir(directory) if one.is_file]  # a directory is a topic, whatever its name
     manifest = next((one.name for one in others if one.name.startswith("MANIFEST-")), None)
     return manifest or next((one.name for one in others if one.name.endswith(".sst") and _is_table(disk, one)), None)
+
+
+def _set_aside(disk: Disk, root: str) -> list[NewerPart]:
+    """Queues in RocksDB that a repair set aside, where none are in their place: neither a database nor files."""
+    place = os.path.join(root, names.CONSUMEQUEUE)
+    if disk.is_dir(place) and disk.scandir(place):
+        return []
+    where = f"{names.QUARANTINE}/{names.CONSUMEQUEUE}"
+    sign = _rocksdb_sign(disk, os.path.join(root, where))
+    return [] if sign is None else [NewerPart(ROCKSDB_QUEUES, f"{where}/{sign}")]
 
 
 def _is_table(disk: Disk, entry: Entry) -> bool:

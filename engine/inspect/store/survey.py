@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from engine.errors import DataIsAbsent, FormatError, NotAStore, RStoreError
+from engine.errors import DataIsAbsent, FormatError, NewerStore, NotAStore, RStoreError
 from engine.files.entry import FileKind
 from engine.files.listing import OddEntry, Oddness, SegmentFile, SegmentListing, is_lost_found, list_segments
 from engine.files.written import is_zero
@@ -198,6 +198,9 @@ def _open_rocksdb(disk: Disk, root: str, newer: Newer) -> tuple[Newer, RocksDBQu
     """The queues in RocksDB, if there are any; what they are not read for is noted."""
     if not newer.has(ROCKSDB_QUEUES):
         return newer, None
+    if newer.queues_set_aside:
+        aside = NewerStore("a repair set it aside: its own broker builds the queues again when it starts", path=root)
+        return replace(newer, unread=aside), None
     if not newer.queue_database:
         no = FormatError("the settings have consume queues in RocksDB, and there is no database", path=root)
         return replace(newer, unread=no), None

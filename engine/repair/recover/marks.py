@@ -29,12 +29,12 @@ class Marks:
         """A checkpoint that says that everything is on disk, and no abort file: as after a clean shutdown.
 
         With damage left that a normal start would cut at, the abort file stays (or is made), and the checkpoint lets
-        the next start begin with the last segment.
+        the next start begin with the last segment. It stays, too, where a broker has queues in RocksDB to build.
         """
-        trap = self._plan.trap
-        if self._plan.changed or self._plan.marks:
-            indexed = self._newest_indexed(index_files) if trap is not None else 0
-            self.mark(SAFETY_MS if trap is not None else 0, abort=trap is not None, indexed=indexed)
+        plan = self._plan
+        if plan.changed or plan.marks:
+            indexed = self._newest_indexed(index_files) if plan.keeps_abort else 0
+            self.mark(SAFETY_MS if plan.trap is not None else 0, abort=plan.keeps_abort, indexed=indexed)
 
     def mark(self, ahead_ms: int, *, abort: bool, indexed: int = 0) -> None:
         """The checkpoint at the newest message, and so much after it; then the abort file, or none."""

@@ -13,8 +13,12 @@ from engine.inspect.store.queue_rows import QueueRows
 from engine.log.state import QueueState, StoreState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine.files.disk import Disk
+    from engine.inspect.store.survey import StoreFiles
     from engine.repair.recover.plan import RecoverPlan
+    from engine.repair.recover.planned_rows import PlannedRows
     from engine.repair.recover.queue_plan import QueuePlan
 
 
@@ -36,9 +40,27 @@ def left_to_dispatch(disk: Disk, plan: RecoverPlan) -> StoreState | None:
         or index.inserts
     ):
         return None
-    files = {queue_files.queue: queue_files for queue_files in plan.files.queues}
+    standing = standing_queues(disk, plan.files, plan.queues, plan.writes)
+    if standing is None:
+        return None
+    done = max((one.max_physical_offset for one in standing), default=-1)
+    if index.keys_put and min(int(keys.physical_offset.min()) for keys in index.tail.chunks() if len(keys)) < done:
+        return None
+    ahead = {queue.queue: queue.max_offset for queue in plan.queues if queue.changed}
+    return replace(plan.state, queues=standing, index_files=index.names_after, next_offsets=ahead)
+
+
+def standing_queues(
+    disk: Disk, store: StoreFiles, queues: Iterable[QueuePlan], writes: PlannedRows
+) -> tuple[QueueState, ...] | None:
+    """How the queues stand now, where all that they lack are the units of the last records; else None.
+
+    Raises:
+        StorageError: a queue can't be read.
+    """
+    files = {queue_files.queue: queue_files for queue_files in store.queues}
     standing: list[QueueState] = []
-    for queue in plan.queues:
+    for queue in queues:
         if not queue.changed:
             standing.append(_state(queue))
             continue
@@ -53,13 +75,8 @@ def left_to_dispatch(disk: Disk, plan: RecoverPlan) -> StoreState | None:
         end = int(last[1]["physical_offset"][-1]) + int(last[1]["size"][-1])
         standing.append(QueueState(queue.queue, queue.min_offset, queue.old_extent, end))
     done = max((one.max_physical_offset for one in standing), default=-1)
-    missing = [int(chunk["physical_offset"].min()) for chunk in plan.writes.chunks() if len(chunk)]
-    if index.keys_put:
-        missing += [int(keys.physical_offset.min()) for keys in index.tail.chunks() if len(keys)]
-    if min(missing, default=done) < done:
-        return None
-    ahead = {queue.queue: queue.max_offset for queue in plan.queues if queue.changed}
-    return replace(plan.state, queues=tuple(standing), index_files=index.names_after, next_offsets=ahead)
+    missing = (int(chunk["physical_offset"].min()) for chunk in writes.chunks() if len(chunk))
+    return None if min(missing, default=done) < done else tuple(standing)
 
 
 def _state(queue: QueuePlan) -> QueueState:

@@ -59,6 +59,11 @@ class LogPlan:
     taken: tuple[Bridge, ...] = ()
     added: tuple[Segment, ...] = ()
 
+    @property
+    def mended(self) -> bool:
+        """Whether a record within the log changes."""
+        return bool(self.mends or self.requeued or self.bridges or self.shifts or self.taken or self.added)
+
 
 @dataclass(frozen=True, slots=True)
 class FromCopies:
@@ -81,7 +86,8 @@ class RecoverPlan:
     `checkpoint_ahead`: it is later than every record, and all of them were read. `next_start`: where a normal start of
     the recovered store begins to read (physical); `compared_from`: from where on the log was. Of a
     store of RocketMQ 5: `timer` and `epochs`, where they change, and `replica`, where the checkpoint's
-    offsets are after the log end.
+    offsets are after the log end. `starts_again`: its broker has to start as after a crash, as that builds its
+    queues in RocksDB again.
     """
 
     files: StoreFiles
@@ -108,6 +114,12 @@ class RecoverPlan:
     timer: TimerPlan | None = None
     epochs: EpochPlan | None = None
     replica: ReplicaOffsets | None = None
+    starts_again: bool = False
+
+    @property
+    def keeps_abort(self) -> bool:
+        """Whether the next start has to be one as after a crash."""
+        return self.trap is not None or self.starts_again
 
     @property
     def every_queue(self) -> tuple[QueuePlan | BatchQueuePlan, ...]:
@@ -137,7 +149,7 @@ class RecoverPlan:
     @property
     def marks(self) -> bool:
         """Whether checkpoint or abort file are not as a finished repair leaves them."""
-        left = self.unfinished or self.files.abort != (self.trap is not None)
+        left = self.unfinished or self.files.abort != self.keeps_abort
         return left or not self.files.checkpoint_ok or self.checkpoint_ahead or self.replica is not None
 
     @property
@@ -183,6 +195,7 @@ class RecoverPlan:
         return {
             "mode": self.mode.value,
             "abort": self.files.abort,
+            "startsAgain": self.starts_again,
             "startFile": None if self.log.start_file is None else os.path.basename(self.log.start_file),
             "read": {
                 "from": self.log.read_from,

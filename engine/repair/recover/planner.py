@@ -15,7 +15,9 @@ from engine.inspect.store.known import known_of
 from engine.inspect.store.layout import Layout
 from engine.inspect.store.losses import Losses
 from engine.inspect.store.odd import AHEAD, PASSED_OVER, QUEUE_EMPTY, WITHOUT_LOG, OddFile, moved_by_hand
+from engine.inspect.store.queue_rows import row_dtype
 from engine.inspect.store.repairs import manifest_ranges, repairs, unfinished
+from engine.inspect.store.spool import Spool
 from engine.inspect.store.survey import StoreFiles
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers
 from engine.log.scan import Damage, Event, RecordBatch, Scanner
@@ -52,6 +54,7 @@ from engine.repair.recover.queue_plan import LostRows
 from engine.repair.recover.queue_settle import Settler
 from engine.repair.recover.read_start import ReadStart
 from engine.repair.recover.refusal import Choices, refusal
+from engine.repair.recover.rocksdb_aside import plan_rocksdb
 from engine.repair.recover.shifted import is_shifted
 
 if TYPE_CHECKING:
@@ -255,6 +258,12 @@ class Planner:
         if not files.log and self._choices.log_is_gone and files.config.message_index_enable:
             every = tuple(one.name for one in files.index)
             index_plan = replace(index_plan, enabled=True, removed=every, names_after=())
+        log_plan = self._log_plan(start, log_min, end, (*settler.requeued, *batches.requeued))
+        writes = PlannedRows(settler.writes, self._fresh)
+        units_cut = sum(queue.units_cut for queue in queues) + sum(queue.units_cut for queue in batches.plans)
+        rocksdb = plan_rocksdb(self._disk, files, queues, writes, log_changes=log_plan.mended)
+        if rocksdb.alone:
+            queues, writes = (), PlannedRows(Spool(row_dtype()), None)
         empty = self._empty_ones(queues)
         stuck = tuple(odd for odd in empty if not odd.movable)
         fresh = [
@@ -263,7 +272,6 @@ class Planner:
             if known.accepted.overlap(s.offset, s.offset + s.length) < s.length
         ]
         traps = self._traps(compared_from, end) if start is not None else []
-        log_plan = self._log_plan(start, log_min, end, (*settler.requeued, *batches.requeued))
         trap = traps[0] if traps else None
         ahead = trap is None and log_plan.read_from <= log_min and self._noticed.is_after(files.checkpoint)
         return RecoverPlan(
@@ -273,9 +281,9 @@ class Planner:
             log=log_plan,
             queues=queues,
             batches=batches.plans,
-            writes=PlannedRows(settler.writes, self._fresh),
+            writes=writes,
             index=index_plan,
-            set_aside=(*self._set_aside(queues), *(odd for odd in empty if odd.movable)),
+            set_aside=(*self._set_aside(queues), *(odd for odd in empty if odd.movable), *rocksdb.aside),
             problems=(
                 *of_the_log(files, self._layout, log_plan, self._noticed, self._undecided),
                 *of_queues_and_index(
@@ -295,7 +303,8 @@ class Planner:
                 *([CHECKPOINT_AHEAD] if ahead else []),
             ),
             checkpoint_ahead=ahead,
-            refusal=refusal(
+            refusal=rocksdb.refusal
+            or refusal(
                 self._disk,
                 replace(files, odd=(*files.odd, *stuck)),
                 self._layout,
@@ -303,7 +312,7 @@ class Planner:
                 end,
                 fresh,
                 self._noticed.moved,
-                sum(queue.units_cut for queue in queues) + sum(queue.units_cut for queue in batches.plans),
+                units_cut,
             ),
             layout=self._layout,
             accepted=tuple((s.offset, s.length) for s in fresh) if self._choices.cut or self._choices.bridge else (),
@@ -311,6 +320,7 @@ class Planner:
             to=self._to,
             next_start=0 if start is None else next_start(files, end),
             compared_from=compared_from,
+            starts_again=rocksdb.starts_again,
             ext=() if self._to is None else plan_ext_cuts(self._disk, files, queues),
             state=StoreState(
                 min_offset=log_min if files.log else -1,

@@ -29,6 +29,7 @@ from engine.repair.recover.plan import FromCopies, RecoverPlan
 from engine.repair.recover.planner import Planner
 from engine.repair.recover.progress import Progress
 from engine.repair.recover.refusal import Choices
+from engine.repair.recover.rocksdb_aside import files_to_plan
 from engine.repair.recover.shifted import find_shifts
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.log.scan import Event
     from engine.repair.recover.memory import Remembered
-    from engine.repair.recover.shifted import Shift
+    from engine.repair.recover.rocksdb_aside import files_to_plan
+from engine.repair.recover.shifted import Shift
 
 
 def plan_recover(
@@ -80,7 +82,7 @@ def plan_recover(
         raise InvalidArgument("bridge and cut exclude each other")
     files = surveyed(disk, store)
     layout = layout_of(disk, files)
-    files = arranged(files, layout)
+    files = files_to_plan(arranged(files, layout))
     copies = copies or FromCopies()
     files = replace(files, log=tuple(sorted((*files.log, *copies.added), key=lambda one: one.offset)))
     read = Progress(progress)
@@ -128,7 +130,7 @@ def plan_truncate(
     """
     files = surveyed(disk, store)
     layout = layout_of(disk, files)
-    files = arranged(files, layout)
+    files = files_to_plan(arranged(files, layout))
     memory = ScanCheckpoint(disk, files)
     mode = Mode.ABNORMAL if files.abort else Mode.NORMAL
     choices = Choices(False, False, False, truncate=True, whole=whole)
