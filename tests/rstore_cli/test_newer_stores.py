@@ -435,7 +435,7 @@ def test_a_stray_file_of_a_newer_store_is_no_part_of_it(
 def test_any_file_of_rocksdb_alone_tells_its_queues(
     sign: str, unpacked: Callable[[str], Path], tmp_path: Path, cli: Cli
 ) -> None:
-    """As an interrupted copy leaves it: no queues of files are built where those in RocksDB were; they are set aside."""
+    """As an interrupted copy leaves it: no queue files are built where those in RocksDB were; these are set aside."""
     store = tmp_path / "copy"
     shutil.copytree(unpacked("rocksdb") / "commitlog", store / "commitlog")
     (store / "consumequeue").mkdir()
