@@ -99,11 +99,15 @@ def test_a_damaged_database_is_set_aside(copied: Callable[[str], Path], cli: Cli
     assert (root / "quarantine" / "consumequeue" / table.name).exists()
 
 
-@pytest.mark.leaves("log-damage", "unit-lost", "index-lost")
-def test_with_messages_lost_in_the_middle_it_is_refused(copied: Callable[[str], Path], cli: Cli) -> None:
-    """No broker gets past a queue offset that has no unit there."""
+@pytest.mark.leaves("log-damage", "unit-lost", "index-lost", "rocksdb-damage")
+@pytest.mark.parametrize("damaged", [False, True])
+def test_with_messages_lost_in_the_middle_it_is_refused(damaged: bool, copied: Callable[[str], Path], cli: Cli) -> None:
+    """No broker gets past a queue offset that has no unit there; a database that can't be read does not hide it."""
     root = copied("rocksdb-5.3.3")
-    middle = places(root)[20]
+    if damaged:
+        (table, *_) = sorted((root / "consumequeue").glob("*.sst"))
+        table.write_bytes(table.read_bytes()[:-7])
+    middle = places(root)[30]
     with log_of(root).open("r+b") as file:
         file.seek(middle + 4)
         file.write(b"\xff" * 100)

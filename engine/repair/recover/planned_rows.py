@@ -33,6 +33,17 @@ class PlannedRows:
             bounds = np.flatnonzero((np.diff(ordered["queue"]) != 0) | (np.diff(ordered["queue_offset"]) != 1)) + 1
             yield from (run for run in np.split(ordered, bounds) if len(run))
 
+    def missing(self) -> int:
+        """Queue offsets between these units that have none, of all queues."""
+        ends: dict[int, int] = {}
+        missing = 0
+        for chunk in self.chunks():
+            for number, offset in zip(chunk["queue"].tolist(), chunk["queue_offset"].tolist(), strict=True):
+                end = ends.get(number, offset)
+                missing += max(0, offset - end)
+                ends[number] = max(end, offset + 1)
+        return missing
+
     def fresh_of(self, number: int) -> Iterator[tuple[int, memoryview]]:
         """(first queue offset, consume queue units): the fresh units of a queue, in their order."""
         return self._fresh.rows_of(number) if self._fresh is not None else iter(())

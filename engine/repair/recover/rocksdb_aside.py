@@ -83,6 +83,8 @@ def plan_rocksdb(
         return RocksDBPlan()
     alone = not any(queue.source is None for queue in files.queues)
     lost = sum(queue.units_filled for queue in queues) if alone else 0
+    if alone and newer.unread is not None and (log_changes or not newer.queues_set_aside):
+        lost = writes.missing()  # all units are to be built, from the records alone
     if lost:
         return RocksDBPlan(alone=True, refusal=_stuck(files, lost))
     if newer.queues_set_aside or not newer.queue_database:
