@@ -316,3 +316,21 @@ def test_a_put_is_written_as_its_broker_writes(name: str, copied: Callable[[str]
     assert hashes == {index_key_hash("T#k9"), index_key_hash(tag_index_key("T", "red"))}
     assert others(root) == before
     assert cli("--store", root, "recover", "--dry-run").code == 0
+
+
+@pytest.mark.parametrize("into", ["itself", "a new store"])
+def test_what_is_replayed_has_the_property_crc_of_its_own_record(
+    into: str, copied: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    root = copied("property-crc")
+    last = records(log_of(root))[-1][0]
+    assert cli("--store", root, "truncate", "--to-offset", str(last), "--yes").code == 0
+    target = root if into == "itself" else tmp_path / "new"
+    options = () if target == root else ("--into", str(target))
+    assert cli("--store", root, "salvage", "replay", "--yes", *options).code == 0
+    lines = cli("--store", target, "--json", "dump", "commitlog").lines
+    (line,) = (one for one in lines if "RSTORE_REPLAYED" in str(one))
+    assert ("__CRC32#" in line["properties"]) == (target == root)
+    data = log_of(target).read_bytes()
+    place, size = line["physicalOffset"], line["storeSize"]
+    assert is_sealed(data[place : place + size]) == (target == root)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.errors import FormatError
-from engine.format import names, properties, sysflag
+from engine.format import names, properties, property_crc, sysflag
 from engine.format.delay import DelayLevels
 from engine.format.message import Message, StoredMessage, decode
 from engine.format.record import body_crc_at, prepared_offset_at
@@ -216,6 +216,7 @@ class Chooser:
         rules = self._rules
         delay = named.pop(properties.DELAY, "")
         named.pop(properties.INNER_MULTI_QUEUE_OFFSET, None)
+        named.pop(property_crc.NAME, None)  # that of the old record
         message = stored.to_message()
         if not (rules.own and 0 < stored.prepared_transaction_offset < rules.cut):
             message = message._replace(prepared_transaction_offset=0)
