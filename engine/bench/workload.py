@@ -46,8 +46,11 @@ _SMALL_SLOTS, _SMALL_ENTRIES = 50_000, 400_000
 _WINDOW = 8 * MIB
 _POOL = 4 * MIB
 _TEXT = 64 * MIB
-"""Bytes of text: the same part comes again farther off than compression looks back."""
+"""Bytes of text: the same part comes again farther off than compression looks back. A log whose bodies come from fewer
+of its first bytes has no more of it made."""
 _WORDS, _LONGEST_WORD = 4096, 12
+_SHORT_WORD = 7
+"""Bytes of a word and its blank, below their mean."""
 _STEP = 7919
 _MIX = 2654435761
 _HEX = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
@@ -142,7 +145,7 @@ class Workload:
 
     def body_of(self, number: int) -> bytes:
         """The `number`-th body."""
-        pool = _pool(self.seed, self.is_text)
+        pool = _pool(self.seed, _text_of(self))
         at = _body_at(np.array([number]), len(pool), self.body)[0]
         return pool[at : at + self.body].tobytes()
 
@@ -239,7 +242,7 @@ def write_log(workload: Workload, directory: Path, progress: Callable[[int, int]
 
 def bodies(workload: Workload, count: int) -> Iterator[bytes]:
     """The first `count` bodies."""
-    pool = _pool(workload.seed, workload.is_text).tobytes()
+    pool = _pool(workload.seed, _text_of(workload)).tobytes()
     for at in _body_at(np.arange(count), len(pool), workload.body):
         yield pool[at : at + workload.body]
 
@@ -249,7 +252,7 @@ class _Rows:
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
-        self._pool = _pool(workload.seed, workload.is_text)
+        self._pool = _pool(workload.seed, _text_of(workload))
         self._bodies = np.lib.stride_tricks.sliding_window_view(self._pool, workload.body)
         template = message.encode(workload.message(0, bytes(workload.body)))
         self._template = np.frombuffer(bytes(template), dtype=np.uint8)
@@ -303,17 +306,25 @@ def _body_at(number: NDArray[np.int64], pool: int, body: int) -> NDArray[np.int6
     return number * _STEP % (pool - body)
 
 
+def _text_of(workload: Workload) -> int:
+    """Bytes of text for the bodies: all that their places go through, and no more than `_TEXT`; 0: they are no text."""
+    if not workload.is_text:
+        return 0
+    return min(_TEXT, (workload.size // workload.body + 1) * _STEP + workload.body)
+
+
 @functools.lru_cache(maxsize=2)
-def _pool(seed: int, is_text: bool) -> NDArray[np.uint8]:
+def _pool(seed: int, text: int) -> NDArray[np.uint8]:
+    """`text` bytes of words, or, where that is 0, bytes by chance."""
     random = np.random.default_rng(seed)
-    if not is_text:
+    if not text:
         return random.integers(0, 256, _POOL, dtype=np.uint8)
     letters = random.integers(ord("a"), ord("z") + 1, (_WORDS, _LONGEST_WORD), dtype=np.uint8)
     words = [
         row[:length].tobytes() for row, length in zip(letters, random.integers(3, _LONGEST_WORD, _WORDS), strict=True)
     ]
-    text = b" ".join([words[i] for i in random.integers(0, _WORDS, _TEXT // 4)])
-    return np.frombuffer(text, dtype=np.uint8)[:_TEXT]
+    made = b" ".join([words[i] for i in random.integers(0, _WORDS, text // _SHORT_WORD + _WORDS)])
+    return np.frombuffer(made, dtype=np.uint8)[:text]
 
 
 def _mixed(number: NDArray[np.int64]) -> NDArray[np.uint64]:

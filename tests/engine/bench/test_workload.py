@@ -9,7 +9,7 @@ import pytest
 
 from engine.bench.jobs import PLAIN
 from engine.bench.stores import KeptStore
-from engine.bench.workload import BORN_MS, MIB, PER_MS, bodies, workloads, write_log, written_ranges
+from engine.bench.workload import BORN_MS, KIB, MIB, PER_MS, Workload, bodies, workloads, write_log, written_ranges
 from engine.files.disk import Disk
 from engine.format import message, names, property_crc
 from engine.format.properties import KEYS
@@ -78,6 +78,16 @@ def test_the_same_bytes_each_time_and_others_for_another_seed(tmp_path: Path) ->
 
 def test_bodies_are_those_of_the_log() -> None:
     assert list(bodies(SMALL[0], 20)) == [SMALL[0].body_of(number) for number in range(20)]
+
+
+@pytest.mark.parametrize("size", [2 * KIB, 300_000])
+def test_a_small_log_of_text_has_the_words_of_a_large_one(size: int) -> None:
+    small = Workload("text", KIB, size=size, segment=size, is_text=True)
+    some = list(bodies(small, size // KIB))
+    assert some == [small.body_of(number) for number in range(len(some))]
+    assert some == list(bodies(replace(small, size=2 * size), len(some)))
+    assert len(set(some)) == len(some)
+    assert all(set(body) <= {*b" abcdefghijklmnopqrstuvwxyz"} for body in some)
 
 
 def test_keys_and_topics() -> None:
