@@ -361,6 +361,16 @@ def sound_properties(record: bytes, physical_offset: int, topic: bytes) -> bytes
     return record[own_at:]
 
 
+def plain_properties(record: bytes) -> tuple[int, bytes] | None:
+    """When a plain record that takes all of these bytes was stored (ms), and its properties; nothing else is judged.
+
+    None: it is another one, or none (MIN_RECORD_SIZE bytes at least); `decode` says which.
+    """
+    total, magic, _, _, _, _, _, sys_flag, _, _, stored, _, _, _, body_length = _unpack_plain(record)
+    own_at = _plain_end(record, total, magic, sys_flag, body_length)
+    return None if own_at < 0 else (stored, record[own_at:])
+
+
 @functools.lru_cache(maxsize=1024)
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")

@@ -108,6 +108,13 @@ class MessageReader(ABC):
         """
         return reading.record_at(self._readable_log(), physical_offset)
 
+    def readable(self, physical_offset: int, size: int) -> tuple[int, memoryview] | None:
+        """Bytes of one file of the log, a record of `size` bytes among them; and the physical offset of the first.
+
+        None: it is not there, or has to be asked for alone (`record_at`). Raises StoreClosed, StorageError.
+        """
+        return self._readable_log().readable(physical_offset, size, size)
+
     def is_cold(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether a queue's message lies so far before the log end that it isn't in memory any more.
 

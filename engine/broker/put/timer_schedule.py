@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine.format.numbers import LONG_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 SECOND_MS = 1000
 AHEAD_MS = 1000
@@ -39,16 +39,22 @@ class TimerSchedule:
 
     def add(self, due_ms: int, offset: int) -> None:
         """A message that waits. `offset`: its queue offset."""
-        second = (due_ms - 1) // SECOND_MS
-        entries = self._far.get(second)
-        if entries is None:
-            entries = self._far[second] = array("q")
-            heapq.heappush(self._seconds, second)
-        entries.append(due_ms)
-        entries.append(offset)
-        block, bit = divmod(offset, _BLOCK)
-        self._blocks[block] = self._blocks.get(block, 0) | 1 << bit
-        self.count += 1
+        self.add_many(((due_ms, offset),))
+
+    def add_many(self, entries: Sequence[tuple[int, int]]) -> None:
+        """As `add` of each (time, queue offset)."""
+        far, blocks = self._far, self._blocks
+        for due_ms, offset in entries:
+            second = (due_ms - 1) // SECOND_MS
+            some = far.get(second)
+            if some is None:
+                some = far[second] = array("q")
+                heapq.heappush(self._seconds, second)
+            some.append(due_ms)
+            some.append(offset)
+            block = offset // _BLOCK
+            blocks[block] = blocks.get(block, 0) | 1 << offset % _BLOCK
+        self.count += len(entries)
 
     def in_slot(self, out_ms: int) -> int:
         """How many wait for the second after `out_ms`, and aren't near yet."""

@@ -22,17 +22,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.broker.put.putter import STORED
 from engine.broker.put.schedule import due_message
-from engine.broker.put.timer_gate import TIMES
 from engine.broker.put.timer_schedule import TimerSchedule
+from engine.broker.put.timer_timing import SECOND_MS, plain_event, timing_of
 from engine.broker.tables.config_file import KeptTable
 from engine.broker.tables.offsets import at_most_the_end
 from engine.broker.tables.topics import DLQ, RETRY
 from engine.broker.turns import TURN_S
 from engine.errors import CannotRepair, FormatError, RStoreError
-from engine.format import names, properties, queue_unit, timer_check
-from engine.format.message import DueMessage
-from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
-from engine.format.queue_unit import UNIT_SIZE
+from engine.format import names, properties, timer_check
+from engine.format.message import DueMessage, plain_properties
+from engine.format.numbers import parse_int
+from engine.format.queue_unit import UNIT, UNIT_SIZE
+from engine.format.record import MIN_RECORD_SIZE
 from engine.format.timer_check import TimerCheck
 from engine.log.results import PutMessageStatus
 
@@ -53,23 +54,12 @@ TICK_S = 0.02
 """How often the queue is looked at."""
 WRITE_S = 1.0
 """How often the progress is written. Source: timerFlushIntervalMs."""
-SECOND_MS = 1000
-ROLL_MS = 2 * 24 * 3600 * SECOND_MS
-"""Who is due later than that is put into the queue again. Source: timerRollWindowSlot."""
 AT_ONCE = 1024
 """Units that are read at a time, and messages that may be under way."""
 _AGAIN_S = 0.5
 _CHECK_FILE = 4096
 """Bytes of config/timercheck. Source: TimerCheckpoint."""
 _HOPELESS = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
-
-
-class Timing(NamedTuple):
-    """What a timer message says of its time, ms. `event`: when something is to be done; `rolls`: put in again then."""
-
-    out: int
-    event: int
-    rolls: bool
 
 
 class TimerProgress(NamedTuple):
@@ -209,13 +199,39 @@ class TimerService(KeptTable):
             return False
         with selected:
             units = bytes(selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE])
-        for at in range(0, len(units), UNIT_SIZE):
-            if self._turns.clock() >= ends:
-                return True
-            self._take_in(self._position, queue_unit.decode(units, at).physical_offset)
-            self._position += 1
-            self._changed = True
-        return bool(units)
+        return self._take_in_many(units, ends) or bool(units)
+
+    def _take_in_many(self, units: bytes, ends: float) -> bool:
+        """The messages of the next units: those that are plain by their bytes; whether the time was up before."""
+        before, first, clock = self._before, self._position, self._turns.clock
+        offset, base, data = first, 0, memoryview(b"")
+        plain: list[tuple[int, int]] = []
+        for physical, size, _ in UNIT.iter_unpack(units):
+            if clock() >= ends:
+                break
+            at = physical - base
+            if at < 0 or at + size > len(data):
+                base, data = self._readable(physical, size)
+                at = physical - base
+            there = size >= MIN_RECORD_SIZE and 0 <= at <= len(data) - size
+            parts = plain_properties(bytes(data[at : at + size])) if there else None
+            event = None if parts is None else plain_event(parts[1], parts[0])
+            if event is None:
+                self._take_in(offset, physical)
+            elif offset >= before.queue_offset or event > before.until_ms:
+                plain.append((event, offset))
+            offset += 1
+        self.schedule.add_many(plain)
+        self._position = offset
+        self._changed |= offset > first
+        return offset - first < len(units) // UNIT_SIZE
+
+    def _readable(self, physical: int, size: int) -> tuple[int, memoryview]:
+        """As MessageReader.readable; nothing where that can't be read."""
+        try:
+            return self._store.readable(physical, size) or (0, memoryview(b""))
+        except RStoreError:
+            return 0, memoryview(b"")
 
     def _take_in(self, offset: int, physical: int) -> None:
         stored = self._stored(physical)
@@ -331,40 +347,6 @@ class TimerService(KeptTable):
                 del keys[key]
             if not keys:
                 del self._deletes[out]
-
-
-def timing_of(pairs: Mapping[str, str], stored_ms: int) -> Timing | None:
-    """When a message of rmq_sys_wheel_timer is due; None: it does not say.
-
-    No setting counts here: a message that is read again after a start is due when it was before. What the client has
-    asked for is within the second after TIMER_OUT_MS, which was made of it (TimerGate). Source: #doEnqueue for ROLL_MS.
-    """
-    try:
-        out = parse_int(pairs[properties.TIMER_OUT_MS], LONG_MIN, LONG_MAX - SECOND_MS)
-    except (KeyError, ValueError):
-        return None
-    if out < 0:
-        return None
-    ahead = out - stored_ms
-    if ahead >= ROLL_MS:
-        rolled = ROLL_MS // 2 if ahead - ROLL_MS < ROLL_MS // 3 else ROLL_MS
-        return Timing(out, stored_ms + rolled, True)
-    if properties.TIMER_DEL_UNIQKEY in pairs:  # it is there for all that are due in its second
-        return Timing(out, out + SECOND_MS, False)
-    return Timing(out, min(max(_asked_ms(pairs, stored_ms), out + 1), out + SECOND_MS), False)
-
-
-def _asked_ms(pairs: Mapping[str, str], stored_ms: int) -> int:
-    name = next((name for name in TIMES if name in pairs), None)
-    if name is None:
-        return LONG_MAX
-    try:
-        value = parse_int(pairs[name], LONG_MIN, LONG_MAX)
-    except ValueError:
-        return LONG_MAX
-    if name == properties.TIMER_DELIVER_MS:
-        return value
-    return stored_ms + (value * SECOND_MS if name == properties.TIMER_DELAY_SEC else value)
 
 
 def _times(pairs: Mapping[str, str]) -> int:

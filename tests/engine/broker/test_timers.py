@@ -13,10 +13,11 @@ import pytest
 
 from engine.broker.broker import Broker
 from engine.broker.put.timer_schedule import HEAP_MOST, TimerSchedule
-from engine.broker.put.timers import ROLL_MS, Timing, timing_of
+from engine.broker.put.timer_timing import ROLL_MS, Timing, plain_event, timing_of
 from engine.config import StoreConfig
-from engine.format import names, timer_check
+from engine.format import names, properties, timer_check
 from engine.format.message import StoredMessage
+from engine.format.numbers import LONG_MAX
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 from tests.engine.broker.client import SMALL, Client, daemon, send_fields
@@ -318,3 +319,20 @@ def test_the_schedule_gives_each_message_at_its_time_in_order() -> None:
     assert [due // 1000 for due, _ in seen] == sorted(due // 1000 for due, _ in seen)
     assert schedule.count == 0
     assert schedule.first_offset(99) == 99
+
+
+@pytest.mark.parametrize("asked", ["", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DEL_UNIQKEY"])
+def test_the_times_of_many_messages_are_those_of_each(asked: str) -> None:
+    told = 0
+    for out in (0, 9_000, 10_000, ROLL_MS - 1, ROLL_MS, "x", -1, "+9000", "", LONG_MAX, "٣"):
+        for value in (0, 1, 9_500, 10_000, 11_001, ROLL_MS, "x", -5, "1_0", " 7", "", LONG_MAX):
+            for more in ({}, {"KEYS": "a b"}, {"TIMER_DELIVER_MS": "9400"}):
+                pairs = {"A": "B", "TIMER_OUT_MS": str(out), **({asked: str(value)} if asked else {}), **more}
+                text = "\x02".join(f"{name}\x01{value}" for name, value in pairs.items())
+                event = plain_event(text.encode(), 700)
+                timing = timing_of(properties.parse(text), 700)
+                told += event is not None
+                assert event is None or (timing is not None and not timing.rolls and timing.event == event)
+    assert told or asked == "TIMER_DEL_UNIQKEY"
+    assert plain_event(b"TIMER_DELAY_MS\x01300\x02TIMER_OUT_MS\x011000\x02", 900) == 1200
+    assert plain_event(b"XTIMER_OUT_MS\x011000", 900) is None
