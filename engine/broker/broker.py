@@ -160,6 +160,7 @@ class Broker:
                 master_tables.DELAYS: self.schedule.take,
                 master_tables.GROUPS: self.groups.take,
             },
+            timers=self.timers.take,
             settings=settings.ha,
             host=settings.broker_ip2 or settings.broker_ip1,
             after_this=self.flow.after_this,
@@ -290,7 +291,8 @@ class Broker:
             ),
             offset_admin=OffsetAdmin(
                 store=store, topics=topics, groups=groups, offsets=offsets, members=members, stats=stats,
-                schedule=self.schedule, settings=current, later=self.later, address=self.address, now_ms=now,
+                schedule=self.schedule, timers=self.timers, settings=current, later=self.later, address=self.address,
+                now_ms=now,
             ),
             client_admin=ClientAdmin(
                 store=store, topics=topics, offsets=offsets, members=members, settings=current, later=self.later

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from engine.client.connection import TIMEOUT_S, RemotingClient
 from engine.client.signed_peer import Peer
 from engine.errors import FormatError, StorageError
-from engine.format import fastjson
+from engine.format import fastjson, timer_check, timer_progress
 from engine.format.numbers import INT_MAX, LONG_MAX, LONG_MIN, parse_int
+from engine.format.timer_progress import TimerProgress
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -84,6 +85,19 @@ async def fetch(master: Master, name: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise FormatError(f"{master.address}: {name} is not a JSON object")
     return table
+
+
+async def timers(master: Master) -> TimerProgress | None:
+    """How far a master has delivered timer messages; None: it has none, as RocketMQ 4.9, or they are off there.
+
+    A daemon of rstore says more beside the checkpoint of RocketMQ 5. Raises StorageError, FormatError.
+    """
+    answer = await master.ask(RequestCode.GET_TIMER_CHECK_POINT)
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    if all(name in answer.fields for name in timer_progress.NAMES):
+        return TimerProgress.of(answer.fields)
+    return TimerProgress.of_check(timer_check.decode(answer.body))
 
 
 async def runtime(master: Master) -> dict[str, str]:

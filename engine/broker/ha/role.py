@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from engine.broker.ha.settings import HaSettings
     from engine.broker.ha.sync import Take
     from engine.client.signed_peer import RequestSigner
+    from engine.format.timer_progress import TimerProgress
     from engine.store import MessageStore
 
 _LOOK_S = 1.0
@@ -53,6 +54,7 @@ class Role:
     Args:
         store: whose log is copied, from us or by us.
         tables: what takes over a master's tables, by file name.
+        timers: takes over how far a master has delivered timer messages (`TimerService.take`).
         settings: of replication.
         host: where slaves find a master's service.
         after_this: as `engine.broker.put.flow.FlowControl`.
@@ -69,6 +71,7 @@ class Role:
         *,
         store: MessageStore,
         tables: Mapping[str, Take],
+        timers: Callable[[TimerProgress, int], None],
         settings: HaSettings,
         host: str,
         after_this: Callable[[Callable[[], None]], None],
@@ -80,6 +83,7 @@ class Role:
         self._registered: frozenset[str] = frozenset()
         self._store = store
         self._tables = tables
+        self._timers = timers
         self._host = host
         self._after_this = after_this
         self._loop = loop
@@ -194,7 +198,7 @@ class Role:
         self._slave.start()
         slave, from_last = self._slave, self._settings.start is None
         self._sync = SlaveSync(
-            self._master_broker, self._tables, slave.know,
+            self._master_broker, self._tables, slave.know, self._timers,
             lambda settings: slave.speak(ha_protocol(settings, last_file=from_last)),
             self._log, tls, signer,
         )  # fmt: skip

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from engine.broker.net.connection import Connection
     from engine.broker.put.schedule import ScheduleService
+    from engine.broker.put.timers import TimerService
     from engine.broker.requests.later import Later
     from engine.broker.settings.current_settings import CurrentSettings
     from engine.broker.tables.groups import GroupTable
@@ -45,6 +46,7 @@ class OffsetAdmin:
         members: Members,
         stats: Stats,
         schedule: ScheduleService,
+        timers: TimerService,
         settings: CurrentSettings,
         later: Later,
         address: str,
@@ -57,6 +59,7 @@ class OffsetAdmin:
         self._members = members
         self._stats = stats
         self._schedule = schedule
+        self._timers = timers
         self._settings = settings
         self._later = later
         self._address = address
@@ -75,6 +78,12 @@ class OffsetAdmin:
         """GET_ALL_DELAY_OFFSET."""
         del connection
         return request.answer(body=orjson.dumps(self._schedule.to_json()))
+
+    def timers(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """GET_TIMER_CHECK_POINT. Daemons of rstore go by the fields, which say all of the progress."""
+        del connection
+        told = {name: str(value) for name, value in self._timers.progress.to_json().items()}
+        return request.answer(ext=told, body=self._timers.check().encode())
 
     # --- what is left to consume ------------------------------------------------------------------------------------
 

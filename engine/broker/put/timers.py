@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from engine.broker.put.putter import STORED
 from engine.broker.put.schedule import due_message
@@ -35,10 +35,11 @@ from engine.format.numbers import parse_int
 from engine.format.queue_unit import UNIT, UNIT_SIZE
 from engine.format.record import MIN_RECORD_SIZE
 from engine.format.timer_check import TimerCheck
+from engine.format.timer_progress import TimerProgress
 from engine.log.results import PutMessageStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from engine.broker.put.putter import Putter
     from engine.broker.tables.config_file import Changes, ConfigFile
@@ -60,14 +61,6 @@ _AGAIN_S = 0.5
 _CHECK_FILE = 4096
 """Bytes of config/timercheck. Source: TimerCheckpoint."""
 _HOPELESS = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
-
-
-class TimerProgress(NamedTuple):
-    """All messages before `queue_offset` that were due up to `until_ms` are delivered; none waits before `first`."""
-
-    until_ms: int = 0
-    queue_offset: int = 0
-    first: int = 0
 
 
 class TimerService(KeptTable):
@@ -102,6 +95,7 @@ class TimerService(KeptTable):
         self._check_path = os.path.join(os.path.dirname(file.path), names.TIMER_CHECK)
         self.schedule = TimerSchedule()
         self._before = TimerProgress()
+        self._masters: tuple[TimerProgress, int] | None = None
         self._position = 0
         self._deletes: dict[int, Counter[str]] = {}
         self._runs = False
@@ -114,14 +108,13 @@ class TimerService(KeptTable):
 
     def load(self) -> None:
         """Read how far it was delivered, here or by a broker of RocketMQ 5. Raises CannotRepair, StorageError."""
-        content = self._file.load()
         try:
-            mine = TimerProgress(*(int(content.get(name, 0)) for name in ("deliveredUntil", "queueOffset", "first")))
-        except (TypeError, ValueError, ArithmeticError):
-            raise CannotRepair("a time or queue offset is not a number", path=self._file.path) from None
+            mine = TimerProgress.of(self._file.load())
+        except FormatError as error:
+            raise CannotRepair(error.message, path=self._file.path) from None
         theirs = self._checkpoint()
         if theirs is not None and theirs.last_read_time > mine.until_ms:
-            mine = TimerProgress(theirs.last_read_time, theirs.last_timer_queue_offset, 0)
+            mine = TimerProgress.of_check(theirs)
         end = at_most_the_end(self._store, names.TIMER_TOPIC, 0, mine.queue_offset)
         self._before = mine._replace(queue_offset=end)
         self._position = min(mine.first, end)
@@ -145,15 +138,39 @@ class TimerService(KeptTable):
 
     def to_json(self) -> dict[str, Any]:
         """timerProgress.json."""
-        until, position, first = self.progress
-        return {"deliveredUntil": until, "queueOffset": position, "first": first}
+        return self.progress.to_json()
+
+    def check(self) -> TimerCheck:
+        """How far it is delivered, as a broker of RocketMQ 5 has it: it reads the queue from the first that waits."""
+        until, _, first = self.progress
+        return TimerCheck(until // SECOND_MS * SECOND_MS, 0, first, first)
+
+    def take(self, progress: TimerProgress, log_end: int) -> None:
+        """Go by a master's progress, as soon as the log is here up to `log_end` (physical): on a slave.
+
+        What the master has delivered before it said so is before that. Source: SlaveSynchronize#syncTimerCheckPoint.
+        """
+        self._take_over()
+        if self._masters is None:  # else this one would wait in place of one that is nearer
+            self._masters = progress, log_end
+            self._take_over()
+
+    def _take_over(self) -> None:
+        if self._masters is not None and self._store.log.max_offset >= self._masters[1]:
+            self._before, self._masters = self._masters[0], None
+            self._position = min(self._before.first, self._before.queue_offset)
+            self._changed = True
+
+    def changes(self) -> Changes | None:
+        """As KeptTable."""
+        self._take_over()
+        return super().changes()
 
     def write(self, changes: Changes) -> None:
         """As KeptTable, and the checkpoint of RocketMQ 5 after it."""
         super().write(changes)
-        state = changes.table()
-        read, first = state["deliveredUntil"] // SECOND_MS * SECOND_MS, state["first"]
-        check = TimerCheck(read, 0, first, first)
+        until, _, first = TimerProgress.of(changes.table())
+        check = TimerCheck(until // SECOND_MS * SECOND_MS, 0, first, first)
         self._disk.write_file_atomically(self._check_path, check.encode().ljust(_CHECK_FILE, b"\0"))
 
     # --- the work ---------------------------------------------------------------------------------------------------

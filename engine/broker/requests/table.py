@@ -229,6 +229,7 @@ BROKER: RequestTable[BrokerHandlers] = RequestTable(
         RequestEntry(_C.UPDATE_CONSUMER_OFFSET, lambda h: h.offsets.update_offset, subscribe("topic", "consumerGroup")),
         RequestEntry(_C.GET_ALL_CONSUMER_OFFSET, lambda h: h.offset_admin.all, ANY_ACCOUNT),
         RequestEntry(_C.GET_ALL_DELAY_OFFSET, lambda h: h.offset_admin.all_delayed, ANY_ACCOUNT),
+        RequestEntry(_C.GET_TIMER_CHECK_POINT, lambda h: h.offset_admin.timers, ANY_ACCOUNT),
         RequestEntry(_C.GET_CONSUME_STATS, lambda h: h.offset_admin.consume_stats, _SUB_ON_BOTH),
         RequestEntry(_C.GET_BROKER_CONSUME_STATS, lambda h: h.offset_admin.all_consume_stats, STRICT_ADMIN),
         RequestEntry(_C.QUERY_CONSUME_TIME_SPAN, lambda h: h.offset_admin.time_span, _SUB_ON_TOPIC_AND_GROUP),

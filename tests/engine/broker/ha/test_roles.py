@@ -14,6 +14,9 @@ from engine.broker.ha.settings import HaSettings
 from engine.client.master_tables import extent
 from engine.config import BrokerRole, StoreConfig
 from engine.errors import FormatError
+from engine.format import timer_check
+from engine.format.numbers import LONG_MAX
+from engine.format.timer_progress import TimerProgress
 from engine.wire.codes import RequestCode, ResponseCode
 from tests.engine.broker.client import SMALL, Client, daemon, pull_fields
 from tests.engine.opening import assert_sound
@@ -86,6 +89,48 @@ def test_a_slave_follows_and_says_what_it_does_not_do(tmp_path: Path, monkeypatc
     asyncio.run(run())
     for root in ("m", "s"):
         assert_sound(StoreConfig(store_path_root_dir=tmp_path / root).with_changes(**SMALL))
+
+
+def test_a_slave_that_becomes_a_master_delivers_no_timer_message_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits lies before those that were delivered."""
+    monkeypatch.setattr(sync, "FIRST_S", 0.05)
+    monkeypatch.setattr(sync, "EVERY_S", 0.1)
+    monkeypatch.setattr(sync, "TIMERS_S", 0.03)
+    masters, slaves = config(tmp_path / "m", BrokerRole.ASYNC_MASTER), config(tmp_path / "s", BrokerRole.SLAVE)
+
+    async def follow() -> None:
+        async with daemon(tmp_path / "m", config=masters, ha=QUICK) as master:
+            ha = HaSettings(
+                heartbeat_ms=100, retry_ms=50, master_broker=master.listening.broker, master_address=master.listening.ha
+            )
+            client, timers = await Client.to(master.listening.broker), master.broker.timers
+            for milliseconds in (3_600_000, 1, 1, 1):
+                assert (await client.put("T", b"x", 0, f"TIMER_DELAY_MS\x01{milliseconds}")).code == 0
+            await client.until_there("T", 3)
+            await until(lambda: timers.progress.queue_offset == 4 and timers.waiting == 1)
+            answer = await client.ask(RequestCode.GET_TIMER_CHECK_POINT)
+            assert timer_check.decode(answer.body).master_timer_queue_offset == 0  # where one of RocketMQ 5 goes on
+            async with daemon(tmp_path / "s", config=slaves, ha=ha, broker_id=1) as slave:
+                copied = slave.broker.timers
+                await until(lambda: copied.progress.queue_offset == 4)
+                assert copied.progress.first == 0
+                await until(lambda: slave.broker.store.max_offset("T", 0) == 3)
+                copied.take(TimerProgress(LONG_MAX, 99, 99), 1 << 40)  # its log is not here yet
+                assert copied.progress.queue_offset == 4
+
+    async def lead() -> None:
+        async with daemon(tmp_path / "s", config=config(tmp_path / "s", BrokerRole.ASYNC_MASTER)) as served:
+            broker = served.broker
+            await until(lambda: broker.timers.waiting == 1)
+            broker.now_ms = lambda: time.time_ns() // 1_000_000 + 3_700_000  # type: ignore[method-assign]
+            await until(lambda: broker.timers.waiting == 0)
+            broker.store.wait_dispatched()
+            assert broker.store.max_offset("T", 0) == 4
+
+    asyncio.run(follow())
+    asyncio.run(lead())
 
 
 def test_consumers_that_lag_are_sent_to_a_slave(tmp_path: Path) -> None:
