@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.broker.put.putter import STORED
 from engine.broker.put.schedule import due_message
+from engine.broker.put.timer_log_end import progress_of_log
 from engine.broker.put.timer_schedule import TimerSchedule
 from engine.broker.put.timer_timing import SECOND_MS, plain_event, timing_of
 from engine.broker.tables.config_file import KeptTable
@@ -39,7 +40,7 @@ from engine.format.timer_progress import TimerProgress
 from engine.log.results import PutMessageStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from engine.broker.put.putter import Putter
     from engine.broker.tables.config_file import Changes, ConfigFile
@@ -60,6 +61,8 @@ AT_ONCE = 1024
 _AGAIN_S = 0.5
 _CHECK_FILE = 4096
 """Bytes of config/timercheck. Source: TimerCheckpoint."""
+_LOG_END = "logEnd"
+"""What was delivered lies before this physical offset."""
 _HOPELESS = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
 
 
@@ -107,13 +110,20 @@ class TimerService(KeptTable):
     # --- the progress -----------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read how far it was delivered, here or by a broker of RocketMQ 5. Raises CannotRepair, StorageError."""
+        """Read how far it was delivered, here or by a broker of RocketMQ 5. Raises CannotRepair, StorageError.
+
+        Where no file says so, or the log has been cut since, the log itself says it.
+        """
+        told = self._file.load()
         try:
-            mine = TimerProgress.of(self._file.load())
-        except FormatError as error:
-            raise CannotRepair(error.message, path=self._file.path) from None
+            mine, log_end = TimerProgress.of(told), int(str(told.get(_LOG_END, 0)))
+        except (FormatError, ValueError):
+            raise CannotRepair("a time or an offset is not a number", path=self._file.path) from None
         theirs = self._checkpoint()
-        if theirs is not None and theirs.last_read_time > mine.until_ms:
+        if log_end > self._store.log.max_offset or not (told or theirs):
+            mine = progress_of_log(self._store, self._now_ms())
+            self._changed = True
+        elif theirs is not None and theirs.last_read_time > mine.until_ms:
             mine = TimerProgress.of_check(theirs)
         end = at_most_the_end(self._store, names.TIMER_TOPIC, 0, mine.queue_offset)
         self._before = mine._replace(queue_offset=end)
@@ -138,7 +148,7 @@ class TimerService(KeptTable):
 
     def to_json(self) -> dict[str, Any]:
         """timerProgress.json."""
-        return self.progress.to_json()
+        return {**self.progress.to_json(), _LOG_END: self._store.log.max_offset}
 
     def check(self) -> TimerCheck:
         """How far it is delivered, as a broker of RocketMQ 5 has it: it reads the queue from the first that waits."""

@@ -15,9 +15,12 @@ from engine.broker.broker import Broker
 from engine.broker.put.timer_schedule import HEAP_MOST, TimerSchedule
 from engine.broker.put.timer_timing import ROLL_MS, Timing, plain_event, timing_of
 from engine.config import StoreConfig
+from engine.files.disk import Disk
 from engine.format import names, properties, timer_check
 from engine.format.message import StoredMessage
 from engine.format.numbers import LONG_MAX
+from engine.repair.recover.apply import apply
+from engine.repair.recover.recover import plan_truncate
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 from tests.engine.broker.client import SMALL, Client, daemon, send_fields
@@ -185,11 +188,48 @@ def test_none_is_lost_by_a_kill(tmp_path: Path) -> None:
         async with daemon(killed) as served:
             broker = served.broker
             broker.now_ms = later(3_700_000)  # type: ignore[method-assign]
-            await until(lambda: broker.timers.progress.queue_offset == 10 and broker.timers.waiting == 0)
+            await until(lambda: broker.store.max_offset("T", 0) >= 10 and broker.timers.waiting == 0)
             assert {one.body for one in messages(broker, "T")} == {b"%d" % number for number in range(10)}
 
     asyncio.run(begin())
     asyncio.run(finish())
+
+
+@pytest.mark.parametrize("lost", ["nothing", "the progress", "the end of the log"])
+def test_a_log_that_was_cut_says_what_waits(tmp_path: Path, lost: str) -> None:
+    """The progress is of a longer log, or gone: what the log has no copy of is delivered, and nothing else."""
+    root, ends = tmp_path / "s", []
+
+    async def begin() -> None:
+        async with daemon(root) as served:
+            client, broker = await Client.to(served.listening.broker), served.broker
+            at = now_ms()
+            for number, due in enumerate((36_000_000, 50, 60, 3_600_000, 3_600_001)):
+                assert (await put(client, b"%d" % number, TIMER_DELIVER_MS=at + due, UNIQ_KEY=f"K{number}")).code == 0
+            await until(lambda: broker.timers.waiting == 3)
+            ends.append(broker.store.log.max_offset)
+            broker.now_ms = later(3_610_000)  # type: ignore[method-assign]
+            await until(lambda: broker.timers.waiting == 1)
+
+    async def finish(repeated: set[bytes]) -> None:
+        async with daemon(root) as served:
+            broker = served.broker
+            await until(lambda: broker.timers.progress.queue_offset == 5)
+            broker.now_ms = later(3_620_000)  # type: ignore[method-assign]
+            await until(lambda: broker.timers.waiting == 1)
+            broker.store.wait_dispatched()
+            bodies = [one.body for one in messages(broker, "T")]
+            assert set(bodies) == {b"1", b"2", b"3", b"4"}
+            assert {body for body in bodies if bodies.count(body) > 1} <= repeated
+
+    asyncio.run(begin())
+    if lost == "the progress":
+        for path in (root / "config").glob("timer*"):
+            path.unlink()
+    elif lost == "the end of the log":
+        config = StoreConfig(store_path_root_dir=root).with_changes(**SMALL)
+        apply(Disk(), plan_truncate(Disk(), config, to_offset=ends[0]), command="truncate")
+    asyncio.run(finish({b"3", b"4"} if lost == "the progress" else set()))
 
 
 def test_a_message_that_deletes_another_takes_it_out_after_a_restart_too(tmp_path: Path) -> None:
