@@ -11,7 +11,12 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 PROOF_ARGS ?= --stores 300 --expired 60 --newer 12 --kills 36
 
-# they compare stores, each in processes and a directory of its own: as many at once as there are cores
+# tests wait for disks, timers and other processes part of their time: few cores get more workers than there are of them
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WORKERS := $(shell echo $$(($(CORES) < 4 ? $(CORES) + 1 : $(CORES))))
+
+# they compare stores, each in processes and a directory of its own, and wait for the end of Java's half of their time
+INTEROP_WORKERS := $(shell echo $$(($(CORES) < 4 ? $(CORES) * 2 : $(CORES))))
 INTEROP_BESIDE := $(patsubst %,tests/compat/test_%.py,bridged clean config_lost damaged lock loss_table operations proof \
   recovered_by_us starts5 wheel written_by_us)
 
@@ -55,7 +60,7 @@ demo: setup ## recover a crashed store with the real command line, step by step
 	@VENV=$(VENV) sh fixtures/demo.sh
 
 test: setup ## all tests but interop, Spark's and fuzz, in parallel
-	$(PY) -m pytest -n auto --dist worksteal -m "not interop and not spark and not fuzz" $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not interop and not spark and not fuzz" $(PYTEST_ARGS)
 
 lint: setup ## ruff: rules and format
 	$(PY) -m ruff check .
@@ -81,7 +86,7 @@ interop-parts: setup java # what is built for them, before they wait for it
 	@$(PY) -m tests.compat.toolchain
 
 interop-stores: setup
-	$(INTEROP_RUN) $(PY) -m pytest -n auto --dist worksteal -m interop $(INTEROP_BESIDE) $(PYTEST_ARGS)
+	$(INTEROP_RUN) $(PY) -m pytest -n $(INTEROP_WORKERS) --dist worksteal -m interop $(INTEROP_BESIDE) $(PYTEST_ARGS)
 
 interop-brokers: setup
 	$(INTEROP_RUN) env RSTORE_LARGE=1 $(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "interop or spark" \

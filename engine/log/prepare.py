@@ -220,7 +220,14 @@ class Preparer:
 
 
 def check_topic(topic: str, *, long_topics: bool = False) -> None:
-    """Raises MessageRefused: too long, or no directory's name.
+    """Raises MessageRefused: too long, or no directory's name. `long_topics`: as `check_length`."""
+    check_length(topic, long_topics=long_topics)
+    if not names.is_directory_name(topic):
+        raise MessageRefused(f"topic is not a valid directory name: {topic!r}")
+
+
+def check_length(topic: str, *, long_topics: bool = False) -> None:
+    """Raises MessageRefused: a topic that is too long.
 
     `long_topics`: as brokers of RocketMQ 5, which take retry topics that are longer than others may be. Source:
     HookUtils#checkBeforePutMessage (5.3.3).
@@ -231,8 +238,6 @@ def check_topic(topic: str, *, long_topics: bool = False) -> None:
     size, most = len(topic.encode("utf-8", "replace")), names.FILE_NAME_MAX if is_long else names.TOPIC_MAX_LENGTH
     if size > most:
         raise MessageRefused(f"a topic has 1 to {most} bytes, this one has {size}")
-    if not names.is_directory_name(topic):
-        raise MessageRefused(f"topic is not a valid directory name: {topic!r}")
 
 
 def raw_properties(pairs: Mapping[str, str], reserved: int = 0) -> bytes:

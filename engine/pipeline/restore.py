@@ -36,6 +36,7 @@ from engine.format.record import (
 )
 from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC
 from engine.log.derive import TopicQueue
+from engine.log.prepare import check_length
 from engine.repair.replay.choice import settled_offsets
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class Restorer:
     def _append(self, row: Mapping[str, Any], place: int) -> str | None:
         """Why it can't be, if so."""
         message = self._message(row)
+        check_length(message.topic, long_topics=True)
         fields = dict(message.properties)
         queue = TopicQueue(message.topic, message.queue_id)
         if queue.topic == OP_TOPIC and (changed := self._operation(message)) is not message:

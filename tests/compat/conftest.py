@@ -10,7 +10,7 @@ import pytest
 
 from tests.compat import apache, loss_table
 from tests.compat.corpora import Bases
-from tests.compat.loss import Truths
+from tests.compat.loss import Gives, Truths
 
 pytest.register_assert_rewrite("tests.compat.client_features")
 
@@ -34,6 +34,12 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Bases:
 def truths(tmp_path_factory: pytest.TempPathFactory) -> Truths:
     """What Apache read from each of them."""
     return Truths(tmp_path_factory.mktemp("truths"))
+
+
+@pytest.fixture(scope="session")
+def gives() -> Gives:
+    """What rstore gives out of the repaired ones."""
+    return Gives()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -24,7 +24,8 @@ from engine.format import properties, sysflag
 from engine.format.message import decode
 from engine.read_store import ReadStore
 from tests.engine.repair import corpus
-from tests.support import golden
+from tests.support import golden, stores
+from tests.support.whole_files import WholeFiles
 
 from . import corpora, fixtures
 from .apache import Line, Opened
@@ -159,10 +160,30 @@ def lost(truth: Truth, sound: frozenset[int], held: Held) -> Loss:
     return Loss(len(queue), len(moved), len(key), len(place), len(queue | key | place))
 
 
+class Gives:
+    """What rstore gives out of repaired stores; one with the log, queues, index and config of another is read once.
+
+    An index file has the time of its making in its name: nothing but the order of these names counts.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[object, Held] = {}
+
+    def of(self, config: StoreConfig, case: Line, truth: Truth) -> Held:
+        """Out of the repaired store of a case."""
+        there = sorted(stores.contents(config.store_path_root_dir).items())
+        index = tuple(digest for path, digest in there if path.startswith("index/"))
+        rest = tuple(one for one in there if one[0].startswith(("commitlog", "consumequeue", "config", "abort")))
+        key = corpora.is_golden(case), case["base"], index, rest
+        if key not in self._seen:
+            self._seen[key] = held_by_us(config, truth)
+        return self._seen[key]
+
+
 def held_by_us(config: StoreConfig, truth: Truth) -> Held:
     """Reads a store through the engine: every queue from end to end, every key, every place."""
     held = Held()
-    with ReadStore(config) as store:
+    with ReadStore(config, WholeFiles()) as store:
         for queue in store.queues():
             at = store.min_offset(*queue)
             while at < store.max_offset(*queue):

@@ -15,7 +15,7 @@ from engine.errors import RStoreError
 from tests.compat import batch, corpora, loss, loss_table
 from tests.compat.apache import Line, Opened
 from tests.compat.corpora import Bases
-from tests.compat.loss import Loss, Truths
+from tests.compat.loss import Gives, Loss, Truths
 from tests.engine.repair import differences
 from tests.support import stores
 
@@ -41,13 +41,15 @@ def repair(store: Path, case: Line) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
-def test_we_lose_no_sound_message(case: Line, bases: Bases, truths: Truths, tmp_path: Path, record_property) -> None:
+def test_we_lose_no_sound_message(
+    case: Line, bases: Bases, truths: Truths, gives: Gives, tmp_path: Path, record_property
+) -> None:
     store = bases.damaged(case, tmp_path / "store")
     truth = truths.of(case)
     sound = truth.sound(bases.base(case), store)
     how = repair(store, case)
     assert how != "refused" or not sound
-    ours = loss.lost(truth, sound, loss.held_by_us(corpora.config(store, case), truth)) if sound else Loss()
+    ours = loss.lost(truth, sound, gives.of(corpora.config(store, case), case, truth)) if sound else Loss()
     recorded = loss.recorded(case, truth, sound)
     row = {name: case[name] for name in ("id", "base", "category", "note", "exit")}
     row |= {"sound": len(sound), "how": how, "ours": ours.to_json()}
