@@ -24,6 +24,10 @@ can't decide, and the chain is walked from the segment's start, which is a bound
 segments. It is walked as the parts will be read: with CRCs or without, as a body with a CRC mismatch is stepped
 over, or not.
 
+Among DLedger's entries a record's place in P is that of its entry, HEAD_SIZE before it, or its own when that header is
+damaged. The first s at or after a wish and HEAD_SIZE is taken, so that its entry is at or after the wish, too: what is
+said above holds for it. An entry steps over s only with a record in it that reaches there.
+
 So two readers of neighbouring parts find the same boundary, each for itself. What reaches farther back than is looked
 (a record or a claim larger than maxMessageSize says, a blank that no broker wrote) could hide a record that was made
 for its place, and then s is not in P: a part does not end where the next one begins, which its reader must check.
@@ -85,10 +89,12 @@ class Boundaries:
         """
         if offset <= segment.offset or offset >= segment.end:
             return max(segment.offset, min(offset, segment.end))
-        boundary = self._scanner.find_sound(offset, segment.end, claims=False)
-        if boundary is None:
+        record = self._scanner.find_sound(offset + segment.before_record, segment.end, claims=False)
+        if record is None:
             return segment.end
-        return boundary if self._stands_alone(segment, boundary) else self._walked(segment, offset)
+        if not self._stands_alone(segment, record):
+            return self._walked(segment, offset)
+        return self._scanner.entry_of(record) if segment.in_entries else record
 
     def before(self, segment: Segment, offset: int) -> int:
         """A boundary of `segment` at or before the physical `offset` (one of its own), not far from it if possible.
@@ -163,7 +169,8 @@ class Boundaries:
         """By the chain from the segment's start."""
         for event in self._scanner.scan(segment.offset, segment.end, resume=True):
             if isinstance(event, RecordBatch) and event.end > offset:
-                places = event.offsets()
+                places = event.offsets() - segment.before_record
+                places[0] = event.start
                 after = places[places.searchsorted(offset) :]
                 if len(after):
                     return int(after[0])

@@ -195,6 +195,14 @@ class Scanner:
         segment = self._segment_at(offset)
         return 0 if segment is None else max(0, self._sound_size(segment, offset))
 
+    def entry_of(self, offset: int) -> int:
+        """Where the sound record that lies there, among DLedger's entries, begins with its header; where it lies
+        itself when that header is damaged.
+        """
+        segment, entry_at = self._segment_at(offset), offset - HEAD_SIZE
+        whole = segment is not None and entry_at >= segment.offset and self._is_entry(segment, entry_at)
+        return entry_at if whole else offset
+
     def find_sound(self, offset: int, end: int | None = None, *, claims: bool = True) -> int | None:
         """Physical offset of the first sound record at or after `offset`, None when there is none before `end`.
 

@@ -174,6 +174,6 @@ def _first_time(store: StoreRef, log: ClosedLog, segment: Segment) -> int | None
     """storeTimestamp (ms) of the record that a file begins with, None when it doesn't begin with a sound one."""
     limit = store.config.max_message_size
     scanner = Scanner(log, max_message_size=limit, window=_HEAD, kernels=False)
-    for event in scanner.scan(segment.offset, segment.offset + 1):
+    for event in scanner.scan(segment.offset, segment.offset + segment.before_record + 1):
         return event.first_store_timestamp if isinstance(event, RecordBatch) else None
     return None

@@ -13,7 +13,6 @@ from engine.config import of_store
 from engine.errors import InvalidArgument, NotAStore, Refused, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
-from engine.inspect.next_step import plain_store
 from engine.inspect.store.survey import survey
 from engine.pipeline.places import local_path
 from engine.pipeline.repositories import (
@@ -90,7 +89,7 @@ def find_stores(
         choice: which snapshots are meant where a place is a repository, and what opens it.
 
     Raises:
-        NotAStore: no store there (a glob without a match, RocksDB, DLedger). Refused: two have the same name.
+        NotAStore: no store there (a glob without a match, RocksDB). Refused: two have the same name.
         CannotRepair, InvalidArgument, StorageError: as `survey`, as `of_store`. NotARepository, WrongKey, NotFound,
         FormatError: of a repository.
     """
@@ -216,11 +215,5 @@ def _look(disk: Disk, name: str, root: Path, config: Path | None, *, follow_link
     words = ("--store", os.fspath(root), *(() if config is None else ("-c", os.fspath(config))))
     # what an error says to run next names the store
     files = survey(disk, replace(of_store(root, config), typed=words, follow_links=follow_links))
-    if files.dledger is not None:
-        raise NotAStore(
-            "a DLedger store, which jobs on Spark do not read",
-            path=files.root,
-            hint=f"for a plain store with its messages: {plain_store(files.root)}",
-        )
     live = holder_of(disk, files.root) is not None
     return StoreRef(name, files.config, files.log, live, None if config is None else os.path.abspath(config))

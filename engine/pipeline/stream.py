@@ -26,11 +26,11 @@ from pyspark.sql.streaming.datasource import (
 
 from engine.errors import InvalidArgument, LogMissing
 from engine.files.disk import Disk
-from engine.files.listing import list_segments
 from engine.format.judge import Reason
+from engine.inspect.store.survey import log_of_now
 from engine.log.boundary import Boundaries
 from engine.log.scan import Damage, RecordBatch, Scanner, kernels_if_loaded
-from engine.log.source import ClosedLog, Segment
+from engine.log.source import ClosedLog
 from engine.pipeline.failures import carried
 from engine.pipeline.known import demand_known
 from engine.pipeline.options import LATEST, demand_stores
@@ -228,8 +228,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _with_files_of_now(store: StoreRef, disk: Disk) -> StoreRef:
-    listing = list_segments(disk, list(store.config.log_directories), store.config.mapped_file_size_commit_log)
-    return dataclasses.replace(store, segments=tuple(Segment(f.offset, f.size, f.path) for f in listing.files))
+    return dataclasses.replace(store, segments=log_of_now(disk, store.config))
 
 
 def _reaches(store: StoreRef, offset: int, disk: Disk) -> bool:
@@ -288,6 +287,9 @@ def _counted(store: StoreRef, start: int, end: int, records: int, wanted: Wanted
                 if count + some >= records:
                     left = records - count
                     last = left - 1 if chosen is None else int(chosen.nonzero()[0][left - 1])
-                    return (event.end if last == len(event) - 1 else event.offset(last + 1)), records
+                    if last == len(event) - 1:
+                        return event.end, records
+                    segment = log.segment_at(event.start)
+                    return event.offset(last + 1) - (segment.before_record if segment else 0), records
                 count += some
     return end, count

@@ -41,6 +41,8 @@ NO_WHEEL = {"timerWheelEnable": "false"}
 LEFT_OUT = ("**/LOG", "**/LOG.old.*", "**/OPTIONS-*", "dledger-*/index/*")
 """Texts of RocksDB with this machine's paths, and DLedger's index, 167,772,160 bytes that its data give again."""
 WAIT_S = 60.0
+SENT_BACK = 3
+"""Messages of each topic that a recipe's group sends back."""
 UNITS_OF_A_FILE = 9
 """Of a compacted queue, as `COMPACTED` has them: the last place of a file is never filled."""
 
@@ -66,7 +68,8 @@ class Recipe:
     """How a store is made. `settings`: beside `SMALL`; `controller`: the name server is a controller, too;
     `killed`: the broker is, at the end; `tiered`: its tiered files are packed, too, as NAME-files; `offsets`: (group,
     topic, queue id, offset) that are committed; `java`: its options; `before`: settings of a run before that is sent
-    the same; `version`: of the broker; `compactions`: as often what has `keys` is sent, and compacted."""
+    the same; `version`: of the broker; `compactions`: as often what has `keys` is sent, and compacted; `back`: the
+    group that sends the first messages of each topic back, three of them."""
 
     what: str
     settings: dict[str, object] = field(default_factory=dict)
@@ -79,6 +82,7 @@ class Recipe:
     before: dict[str, object] | None = None
     version: str = "5.5.0"
     compactions: int = 0
+    back: str = ""
 
 
 ROCKSDB = {**NO_WHEEL, "storeType": "defaultRocksDB", "rocksdbCompressionType": "lz4"}
@@ -170,6 +174,12 @@ RECIPES = {
             Topic("Late", 4, delay_s=86_400, unique=True),
             Topic("Orders", 3, unique=True, half=True),
         ),
+    ),
+    "long-topic": Recipe(
+        "A retry topic of more than 127 bytes: its records are of the second version. (5.5.0 takes no such group.)",
+        NO_WHEEL,
+        version="5.3.3",
+        back="readers-of-a-long-name-" * 7,
     ),
     "property-crc": Recipe("A CRC of the properties in each record.", {**NO_WHEEL, "enabledAppendPropCRC": "true"}),
     "compaction": Recipe(
@@ -317,20 +327,25 @@ async def _send(address: str, recipe: Recipe, number: int = 0, *, made: bool) ->
     the type of a topic's queues can't be given again.
     """
     async with await RemotingClient.connect(address) as client:
+        for group in dict.fromkeys([*(one[0] for one in recipe.offsets), *([recipe.back] if recipe.back else [])]):
+            given = {"groupName": group, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16}
+            body = json.dumps(given).encode()
+            answer = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body, timeout_s=20)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
         topics = [topic for topic in recipe.topics if topic.keys or not number]
         for topic in topics:
             begin = number * topic.count
             await make_topic(client, replace(topic, attributes="") if made else topic)
-            for at in range(begin, begin + topic.count, topic.batch):
-                await put(client, topic, at)
+            places = [await put(client, topic, at) for at in range(begin, begin + topic.count, topic.batch)]
+            for place in places[:SENT_BACK] if recipe.back else []:
+                await _send_back(client, recipe.back, topic.name, place)
         for topic in topics:
             for queue_id in range(2):
                 await until_there(client, replace(topic, count=(number + 1) * topic.count), queue_id)
+        if recipe.back:
+            retried = Topic(f"%RETRY%{recipe.back}", SENT_BACK * len(topics))
+            await until_there(client, retried, 0, queues=1)
         for group, name, queue_id, offset in recipe.offsets:
-            made = {"groupName": group, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16}
-            body = json.dumps(made).encode()
-            answer = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body, timeout_s=20)
-            assert answer.code == ResponseCode.SUCCESS, answer.remark
             told = {"consumerGroup": group, "topic": name, "queueId": str(queue_id), "commitOffset": str(offset)}
             answer = await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, told, timeout_s=20)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -346,8 +361,15 @@ async def make_topic(client: RemotingClient, topic: Topic) -> None:
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
-async def put(client: RemotingClient, topic: Topic, at: int, **more: str) -> None:
-    """Puts message (or batch) `at` of a topic. `more`: properties."""
+async def _send_back(client: RemotingClient, group: str, topic: str, place: int) -> None:
+    """As a consumer of the group does with the message at a physical offset; it is given again a second later."""
+    fields = {"offset": str(place), "group": group, "delayLevel": "1", "originTopic": topic, "maxReconsumeTimes": "16"}
+    answer = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields, timeout_s=20)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def put(client: RemotingClient, topic: Topic, at: int, **more: str) -> int:
+    """Puts message (or batch) `at` of a topic; its physical offset, of a batch the first's. `more`: properties."""
     key = f"{topic.name}-{at % topic.keys if topic.keys else at}"
     said = more | {"KEYS": key, "TAGS": "even" if at % 4 < 2 else "odd"}
     if topic.delay_s:
@@ -371,7 +393,7 @@ async def put(client: RemotingClient, topic: Topic, at: int, **more: str) -> Non
     while True:
         answer = await client.ask(code, ext, body, timeout_s=20)
         if answer.code == ResponseCode.SUCCESS:
-            return
+            return int(answer.fields["msgId"][16:32], 16)
         assert time.monotonic() < until, f"{answer.code} {answer.remark}"  # a new leader takes its time
         await asyncio.sleep(0.2)
 
@@ -424,11 +446,11 @@ def _inner(topic: Topic, at: int) -> bytes:
     return head + body + struct.pack(">h", len(said)) + said
 
 
-async def until_there(client: RemotingClient, topic: Topic, queue_id: int) -> None:
+async def until_there(client: RemotingClient, topic: Topic, queue_id: int, *, queues: int = 2) -> None:
     """Waits until the queue has all that is due soon."""
     if topic.delay_s > 60 or topic.half:
         return
-    wanted = sum(1 for at in range(0, topic.count, topic.batch) if at // topic.batch % 2 == queue_id) * topic.batch
+    wanted = sum(1 for at in range(0, topic.count, topic.batch) if at // topic.batch % queues == queue_id) * topic.batch
     until = time.monotonic() + WAIT_S
     while True:
         answer = await client.ask(RequestCode.GET_MAX_OFFSET, {"topic": topic.name, "queueId": str(queue_id)})

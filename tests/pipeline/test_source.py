@@ -260,14 +260,14 @@ def test_a_live_store_is_read_to_where_it_was_written(spark: SparkSession, tmp_p
 def test_misuse(spark: SparkSession, tmp_path: Path, fixture_store: Store) -> None:
     path = fixture_store("clean-small")
     raft = tmp_path / "raft"
-    for name in ("commitlog", "dledger-n0"):
+    for name in ("commitlog", "dledger-n0", "dledger-n1"):
         (raft / name).mkdir(parents=True)
     for x in ("a", "b"):
         (tmp_path / x / "store" / "commitlog").mkdir(parents=True)
     for places, options, text in (
         ([tmp_path / "none"], {}, "no store here"),
         ([f"{tmp_path}/none-*"], {}, "no directory matches"),
-        ([raft], {}, "DLedger"),
+        ([raft], {}, "a DLedger store of several brokers: dledger-n0, dledger-n1"),
         ([tmp_path / "a" / "store", tmp_path / "b" / "store"], {}, "two stores are named store"),
         ([path], {"onDamage": "maybe"}, "there are fail, mark, skip"),
         ([path], {"splitByte": "1"}, "unknown option: splitbyte .there are path, columns"),

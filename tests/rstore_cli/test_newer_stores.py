@@ -125,7 +125,17 @@ def test_every_command_is_walked() -> None:
 
 
 def test_every_store_is_walked() -> None:
-    assert {*KINDS, "dledger", "killed", *ROCKSDB, "rocksdb-store"} == set(newer.NAMES)
+    assert {*KINDS, "dledger", "killed", "long-topic", *ROCKSDB, "rocksdb-store"} == set(newer.NAMES)
+
+
+@pytest.mark.leaves("newer-part")
+def test_a_retry_topic_of_more_than_127_bytes_is_read(unpacked: Callable[[str], Path], cli: Cli) -> None:
+    root = unpacked("long-topic")
+    log = cli("--store", root, "--json", "dump", "commitlog").lines
+    (topic,) = {line["topic"] for line in log if len(line.get("topic", "")) > 127}
+    got = cli("--store", root, "--json", "get", topic, "0", "--count", "100").lines
+    assert [one["body"][:6] for one in got] == ["T-0000", "T-0001", "T-0002"]
+    assert cli("--store", root, "--json", "check").json["ok"]
 
 
 @pytest.mark.parametrize("name", KINDS)

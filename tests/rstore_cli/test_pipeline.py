@@ -117,12 +117,13 @@ def test_not_a_store_is_4(job: str, cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.leaves
-def test_a_dledger_store_is_4(cli: Cli, fixture_copy: Store) -> None:
+def test_a_dledger_store_of_several_brokers_is_4(cli: Cli, fixture_copy: Store) -> None:
     store = fixture_copy("clean-small")
-    (store / "dledger-n0").mkdir()
+    for name in ("dledger-n0", "dledger-n1"):
+        (store / name).mkdir()
     ran = cli("pipeline", "verify", store)
     assert ran.code == 4
-    assert "DLedger" in ran.error_line
+    assert "a DLedger store of several brokers" in ran.error_line
 
 
 def test_two_stores_of_the_same_name_are_4(cli: Cli, fixture_copy: Store, tmp_path: Path) -> None:

@@ -165,6 +165,16 @@ def survey(disk: Disk, config: StoreConfig) -> StoreFiles:
     return replace(store, config=as_its_broker_writes(config, newer, index_tags=indexes_tags(disk, store)))
 
 
+def log_of_now(disk: Disk, config: StoreConfig) -> tuple[Segment, ...]:
+    """The files of a store's log alone, as they are now; `config` with its sizes settled. Raises as `survey`."""
+    size, root = config.mapped_file_size_commit_log, os.fspath(config.store_path_root_dir)
+    dledger = dledger_place(disk, config, root, disk.listdir(root))
+    dirs = list(config.log_directories)
+    listing = list_segments(disk, dirs if dledger is None else [path for path in dirs if disk.is_dir(path)], size)
+    log = tuple(Segment(f.offset, f.size, f.path) for f in listing.files)
+    return log if dledger is None else _with_entries(disk, dledger, log, size)[0]
+
+
 def _with_entries(
     disk: Disk, dledger: DLedgerPlace, plain: tuple[Segment, ...], size: int
 ) -> tuple[tuple[Segment, ...], list[OddFile]]:

@@ -26,6 +26,7 @@ from engine.pipeline.stores import find_stores
 from engine.pipeline.stream import StoreStreamReader
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, message, small
+from tests.support import newer
 
 Store = Callable[[str], Path]
 ALL = ReadAllAvailable()
@@ -74,6 +75,23 @@ def test_micro_batches_are_the_log_in_order(fixture_store: Store) -> None:
         assert made == whole
         assert at == end
         assert steps > 10
+
+
+@pytest.mark.leaves
+def test_micro_batches_of_a_dledger_store_are_its_log_in_order(tmp_path: Path) -> None:
+    path = newer.unpack("dledger", tmp_path)
+    start = {path.name: 0}
+    whole = rows(reader(path), start, reader(path).latestOffset(start, ALL))
+    assert [row["queue_offset"] for row in whole if row["queue_id"] == 0] == list(range(10))
+    for limited, limit in (
+        ({"maxRecordsPerTrigger": "3"}, ReadMaxRows(3)),
+        ({"maxBytesPerTrigger": "700"}, ReadMaxBytes(700)),
+    ):
+        some = reader(path, **limited)
+        made, at = [], start
+        while (to := some.latestOffset(at, limit)) != at:
+            made, at = made + rows(some, at, to), to
+        assert made == whole
 
 
 def test_both_limits_hold(fixture_store: Store) -> None:
