@@ -232,6 +232,18 @@ def test_a_log_that_was_cut_says_what_waits(tmp_path: Path, lost: str) -> None:
     asyncio.run(finish({b"3", b"4"} if lost == "the progress" else set()))
 
 
+def test_a_store_without_timer_messages_gets_no_files_of_them(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            client = await Client.to(found.listening.broker)
+            assert (await put(client)).code == 0
+            await client.until_there("T", 1)
+
+    asyncio.run(run())
+    there = {path.name for path in (tmp_path / "s" / "config").iterdir()}
+    assert not there & {names.TIMER_PROGRESS, names.TIMER_CHECK}
+
+
 def test_a_message_that_deletes_another_takes_it_out_after_a_restart_too(tmp_path: Path) -> None:
     root = tmp_path / "s"
 
