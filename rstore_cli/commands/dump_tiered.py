@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.inspect.dump.tiered import TieredQueue, TieredRow
+    from engine.inspect.dump.tiered_index import TieredIndexRow
     from engine.inspect.store.compaction import CompactedRow
 
 _SETTING = "tieredStoreFilePath"
@@ -31,6 +32,9 @@ def tiered(
     ] = None,
     topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")] = None,
     queue: Annotated[int | None, typer.Option("--queue", min=0, metavar="N", help="Only this queue.")] = None,
+    index: Annotated[
+        bool, typer.Option("--index", help="The entries of its index files, in place of the messages.")
+    ] = False,
     limit: Limit = None,
     redact: Annotated[bool, typer.Option("--redact", help="Leave bodies out.")] = False,
 ) -> None:
@@ -53,6 +57,19 @@ def tiered(
     from engine.inspect.dump.tiered import tiered_queues
 
     disk = Disk()
+    if index:
+        if topic is not None or queue is not None:
+            raise InvalidArgument("--index has the entries of all topics: leave out --topic and --queue")
+        damaged = False
+        for entry in islice(_index_rows(disk, place), limit):
+            damaged |= entry.reason is not None
+            if output.json:
+                output.line(index_line(entry))
+            else:
+                output.raw(index_text(entry))
+        if damaged:
+            raise typer.Exit(FOUND)
+        return
     queues = tiered_queues(disk, place)
     chosen = [one for one in queues if topic in (None, one.topic) and queue in (None, one.queue_id)]
     if not chosen:
@@ -75,6 +92,44 @@ def _rows(disk: Disk, queues: list[TieredQueue]) -> Iterator[TieredRow]:
 
     for one in queues:
         yield from dump_tiered(disk, one, max_message_size=StoreConfig().max_message_size)
+
+
+def _index_rows(disk: Disk, place: str) -> Iterator[TieredIndexRow]:
+    from engine.inspect.dump.tiered import tiered_queues
+    from engine.inspect.dump.tiered_index import dump_tiered_index, tiered_indexes
+
+    for directory in tiered_indexes(disk, place):
+        broker = os.path.dirname(os.path.dirname(os.path.dirname(directory)))
+        yield from dump_tiered_index(disk, directory, tiered_queues(disk, broker))
+
+
+def index_line(row: TieredIndexRow) -> dict[str, Any]:
+    """One entry of an index file, as JSON."""
+    line: dict[str, Any] = {
+        "kind": row.kind, "file": row.path, "position": row.position, "length": row.length, "slot": row.slot,
+        "topic": row.topic, "storeTime": row.stored_ms, "reason": row.reason,
+    }  # fmt: skip
+    item = row.item
+    return line | {
+        "keyHash": item and item.key_hash, "topicId": item and item.topic_id, "queueId": item and item.queue_id,
+        "offset": item and item.offset, "size": item and item.size,
+    }  # fmt: skip
+
+
+def index_text(row: TieredIndexRow) -> str:
+    """The same, for people."""
+    from engine.format.quantities import moment
+
+    lines = []
+    if row.item is not None:
+        topic = row.topic or f"topic {row.item.topic_id}"
+        lines.append(
+            f"hash {row.item.key_hash:>10} in slot {row.slot}: {topic} {row.item.queue_id}, {row.item.size} bytes at "
+            f"{row.item.offset}, stored {moment(row.stored_ms or 0)}"
+        )
+    if row.reason is not None:
+        lines.append(f"! damage at {row.position}, {row.length} bytes, in {row.path}: {row.reason}")
+    return "\n".join(lines)
 
 
 def queue_line(row: TieredRow | CompactedRow, redact: bool) -> dict[str, Any]:

@@ -132,6 +132,8 @@ def test_what_rocketmq_5_keeps(name: str, words: str, cli: Cli, tmp_path_factory
 def test_tiered_files(cli: Cli, tmp_path: Path) -> None:
     lines = cli("--json", "dump", "tiered", newer.unpack_files("tiered", tmp_path)).lines
     assert all(set(line) == keys_of("Units, entries", "dump tiered") for line in lines)
+    entries = cli("--json", "dump", "tiered", tmp_path / "tiered-files", "--index").lines
+    assert all(set(line) == keys_of("Units, entries", "dump tiered --index") for line in entries)
     assert lines
 
 

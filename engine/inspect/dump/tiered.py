@@ -23,6 +23,7 @@ from engine.format import message, names
 from engine.format.hashing import tags_code
 from engine.format.queue_unit import UNIT, UNIT_SIZE
 from engine.format.tiered import COMMIT_LOG, CONSUME_QUEUE, INDEX_TOPIC, file_offset
+from engine.format.tiered_index import INDEX
 from engine.inspect.dump.dump import BLANK, DAMAGE, MESSAGE
 from engine.log.scan import Blank, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog, Segment
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from engine.files.disk import Disk
+    from engine.files.entry import Entry
     from engine.format.message import StoredMessage
 
 _PIECE = 8192 * UNIT_SIZE
+_DEPTH = 4
+"""Cluster, broker, topic, queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +76,11 @@ def tiered_queues(disk: Disk, directory: str) -> list[TieredQueue]:
         NotAStore: there is none. StorageError.
     """
     queues: list[TieredQueue] = []
-    waiting = [(directory, 0)]
-    while waiting:
-        path, depth = waiting.pop()
-        inside = [one for one in disk.scandir(path) if one.is_directory and not is_lost_found(one)]
+    for path, inside in directories(disk, directory):
         if any(one.name in (COMMIT_LOG, CONSUME_QUEUE) for one in inside):
             topic, queue_id = os.path.basename(os.path.dirname(path)), names.queue_id_of(os.path.basename(path))
             if queue_id is not None and topic != INDEX_TOPIC:
                 queues.append(TieredQueue(topic, queue_id, path))
-        elif depth < 4:  # cluster, broker, topic, queue
-            waiting += [(one.path, depth + 1) for one in inside]
     if not queues:
         raise NotAStore(
             f"no tiered files here: no directory has {COMMIT_LOG}/ or {CONSUME_QUEUE}/ in it",
@@ -89,6 +88,22 @@ def tiered_queues(disk: Disk, directory: str) -> list[TieredQueue]:
             hint="name the directory of the broker's setting tieredStoreFilePath, or one in it",
         )
     return sorted(queues, key=lambda one: (one.path, one.queue_id))
+
+
+def directories(disk: Disk, directory: str) -> Iterator[tuple[str, list[Entry]]]:
+    """Each directory down to those of queues, with the directories in it. Raises StorageError."""
+    waiting = [(directory, 0)]
+    while waiting:
+        path, depth = waiting.pop()
+        inside = [one for one in disk.scandir(path) if one.is_directory and not is_lost_found(one)]
+        yield path, inside
+        if depth < _DEPTH and not any(one.name in (COMMIT_LOG, CONSUME_QUEUE, INDEX) for one in inside):
+            waiting += [(one.path, depth + 1) for one in inside]
+
+
+def log_files(disk: Disk, queue: TieredQueue, kind: str) -> list[Segment]:
+    """The files of a queue's chain, by offset. Raises StorageError."""
+    return _files(disk, queue, kind)[0]
 
 
 def dump_tiered(disk: Disk, queue: TieredQueue, *, max_message_size: int) -> Iterator[TieredRow]:
