@@ -122,9 +122,7 @@ class TimerService(KeptTable):
         theirs = self._checkpoint()
         if log_end > self._store.log.max_offset or not (told or theirs):
             mine = progress_of_log(self._store, self._now_ms())
-            self._changed = (
-                bool(told) or mine != TimerProgress()
-            )  # a store without timer messages gets no files of them
+            self._changed = bool(told) or mine != TimerProgress()  # a store without any gets no files of a timer
         elif theirs is not None and theirs.last_read_time > mine.until_ms:
             mine = TimerProgress.of_check(theirs)
         end = at_most_the_end(self._store, names.TIMER_TOPIC, 0, mine.queue_offset)

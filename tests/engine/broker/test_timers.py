@@ -203,10 +203,9 @@ def test_a_log_that_was_cut_says_what_waits(tmp_path: Path, lost: str) -> None:
     async def begin() -> None:
         async with daemon(root) as served:
             client, broker = await Client.to(served.listening.broker), served.broker
-            at = now_ms()
-            for number, due in enumerate((36_000_000, 50, 60, 3_600_000, 3_600_001)):
-                assert (await put(client, b"%d" % number, TIMER_DELIVER_MS=at + due, UNIQ_KEY=f"K{number}")).code == 0
-            await until(lambda: broker.timers.waiting == 3)
+            for number, delay in enumerate((36_000_000, 50, 60, 3_600_000, 3_600_001)):
+                assert (await put(client, b"%d" % number, TIMER_DELAY_MS=delay, UNIQ_KEY=f"K{number}")).code == 0
+            await until(lambda: broker.timers.progress.queue_offset == 5 and broker.timers.waiting == 3)
             ends.append(broker.store.log.max_offset)
             broker.now_ms = later(3_610_000)  # type: ignore[method-assign]
             await until(lambda: broker.timers.waiting == 1)
