@@ -126,7 +126,9 @@ class PreparedFurther:
         pairs = {k: v for k, v in self._message.properties.items() if k != properties.WAIT}
         pairs[properties.INNER_MULTI_QUEUE_OFFSET] = offsets
         template = self._destination.template
-        raw = raw_properties(pairs, template.reserved)
+        raw = _text_of(pairs, template.reserved).encode("utf-8", "replace")
+        if len(raw) + template.reserved > PROPERTIES_MAX_LENGTH:
+            raise properties_too_long(len(raw) + template.reserved)
         body = self._message.body
         size = template.fixed_size + len(body) + len(raw)
         return Prepared(self._destination, size, body_crc(body), self._message.born_timestamp, body, raw)
@@ -246,17 +248,22 @@ def raw_properties(pairs: Mapping[str, str], reserved: int = 0) -> bytes:
     Raises:
         MessageRefused: they are too long, in characters or in bytes.
     """
-    if reserved and property_crc.NAME in pairs:
-        pairs = {name: value for name, value in pairs.items() if name != property_crc.NAME}
-    text = properties.join(pairs)
-    if reserved:
-        text = properties.separated(text)
+    text = _text_of(pairs, reserved)
     raw = text.encode("utf-8", "replace")
     if len(raw) + reserved > PROPERTIES_MAX_LENGTH:  # never below the number of characters
         if _java_length(text) > PROPERTIES_MAX_LENGTH:
             raise MessageRefused(f"properties are longer than {PROPERTIES_MAX_LENGTH} characters")
         raise properties_too_long(len(raw) + reserved)
     return raw
+
+
+def _text_of(pairs: Mapping[str, str], reserved: int) -> str:
+    """Properties as text; where a property CRC comes after them, without an old one, and with a separator after them."""
+    if not reserved:
+        return properties.join(pairs)
+    return properties.separated(
+        properties.join({name: value for name, value in pairs.items() if name != property_crc.NAME})
+    )
 
 
 def properties_too_long(size: int) -> MessageRefused:
