@@ -258,7 +258,7 @@ def raw_properties(pairs: Mapping[str, str], reserved: int = 0) -> bytes:
 
 
 def _text_of(pairs: Mapping[str, str], reserved: int) -> str:
-    """Properties as text; where a property CRC comes after them, without an old one, and with a separator after them."""
+    """Properties as text; before a property CRC with a separator at the end, and without an old one."""
     if not reserved:
         return properties.join(pairs)
     return properties.separated(
