@@ -32,8 +32,10 @@ OFTEN = {
     "flushCommitLogThoroughInterval": 100,
     "flushConsumeQueueThoroughInterval": 1000,
 }
-AT_ONCE, FEW, HANG_S = 12, 4, 120
-"""Stores that are started side by side in one Java; so few are started one after another; and seconds for one."""
+AT_ONCE, FEW = 12, 4
+"""Stores that are started side by side in one Java; and so few are started one after another."""
+HANG_S, ALONE_S = 30, 120
+"""Seconds for one: beside others, where a race of theirs may have it hang, and with none beside it."""
 RACE = "NullPointerException: Cannot read field"
 """What a start may end in beside others, with which it shares a TreeMap (#rotateLeft); seen of 5.3.3 and 5.5.0."""
 TURNS = 2
@@ -75,13 +77,16 @@ def java(release: str, home: Path, words: list[str]) -> list[str]:
     ]
 
 
-def outcomes(release: str, jobs: Sequence[Job]) -> dict[str, Line]:
-    """What a release's message store made of each, by the path of the store; the stores are changed."""
-    at_once = AT_ONCE if len(jobs) > FEW else 1
+def outcomes(release: str, jobs: Sequence[Job], *, alone: bool = False) -> dict[str, Line]:
+    """What a release's message store made of each, by the path of the store; the stores are changed.
+
+    `alone`: one after another, however many there are.
+    """
+    at_once, seconds = (1, ALONE_S) if alone or len(jobs) <= FEW else (AT_ONCE, HANG_S)
     with tempfile.TemporaryDirectory(prefix="rstore-starts-") as directory:
         file = Path(directory) / "jobs"
         file.write_text("".join(job.line() for job in jobs))
-        words = java(release, Path(directory), ["start", str(file), str(at_once), str(HANG_S)])
+        words = java(release, Path(directory), ["start", str(file), str(at_once), str(seconds)])
         with _turn():
             ran = subprocess.run(words, capture_output=True, timeout=1500, check=True)
     lines = (line for line in ran.stdout.decode().splitlines() if line.startswith("{"))
@@ -144,11 +149,11 @@ def run(release: str, cases: Iterable[Line], work: Path) -> Iterator[Line]:
             made[str(store)] = case
     jobs = [Job(Path(path), dict(SETTINGS), {}) for path in made]
     found = outcomes(release, jobs)
-    for job in jobs:
-        if _may_be_of_others(found[str(job.store)]):
-            shutil.rmtree(job.store)
-            _damaged(made[str(job.store)], job.store)
-            found |= outcomes(release, [job])
+    again = [job for job in jobs if _may_be_of_others(found[str(job.store)])]
+    for job in again:
+        shutil.rmtree(job.store)
+        _damaged(made[str(job.store)], job.store)
+    found |= outcomes(release, again, alone=True) if again else {}
     for path, case in made.items():
         outcome: dict[str, Any] = {name: value for name, value in found[path].items() if name != "store"}
         yield case | {"outcome": outcome}
