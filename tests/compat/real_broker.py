@@ -5,20 +5,26 @@ Which release it is, `RealBroker.version` says: 4.9.8 where ROCKETMQ_HOME leads 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.client.connection import RemotingClient
+from engine.wire.codes import RequestCode
 from tests.compat import shared_classes, toolchain
 from tests.compat.served import SETTINGS
 from tests.load.ports import any_port, holders, is_free
 
 START_S = 120
+REGISTER_S = 30
 STOP_S = 60
 OPENED = [
     option
@@ -174,7 +180,17 @@ def serve(
         name_server(root.parent / f"{root.name}-names", port=names_port, apache=apache) as names,
         broker(root, names, settings, port=port, heap=heap, apache=apache) as found,
     ):
+        with ThreadPoolExecutor(1) as pool:  # whose caller may have a loop of its own
+            pool.submit(asyncio.run, _registered(names)).result()
         yield found
+
+
+async def _registered(names: str) -> None:
+    """Waits until the name server knows a broker: it is booted before. Not for long, as some never register."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REGISTER_S), await RemotingClient.connect(names) as client:
+            while b'"brokerName"' not in bytes((await client.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body):
+                await asyncio.sleep(0.05)
 
 
 def free_port(needed: int) -> int:

@@ -105,6 +105,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         admin = Admins(root.parent / "home", served.names)
         try:
             admin("updateTopic", "-b", served.broker, "-t", "T", "-r", "2", "-w", "2")
+            until(lambda: "queueDatas" in admin("topicRoute", "-t", "T"))  # else the consumer asks again in 30 s
             client = admin("!consume", "G", "T")
             sent = admin("!produce", "PG", "T", str(MANY)).splitlines()
             until(lambda: admin("!seen", "G") == str(MANY))
