@@ -213,8 +213,7 @@ CODES: dict[str, Code] = {
     "rocksdb-damage": Code(
         _ERROR,
         "a database with consume queues is damaged: its broker may not start, or not find messages",
-        "move that directory away: its 5.x broker makes the queues anew from the log when it starts (5.3.3 and 5.5.0 "
-        "leave out a record at offset 0)",
+        "rstore recover sets it aside: its 5.x broker then makes the queues anew from the log when it starts",
         Fix.BRING,
     ),
     "rocksdb-torn": Code(

@@ -164,13 +164,13 @@ def needs_recovery(config: StoreConfig) -> Refused:
     )
 
 
-def queues_anew(database: str) -> NextStep:
+def queues_anew(config: StoreConfig, database: str) -> NextStep:
     """Units are missing in a database with queues, and its broker does not write single ones again: measured with
     5.3.3 and 5.5.0, which continue after the last record that has its units."""
     return NextStep(
         None,
-        f"stop the broker and move {database}/ away: its 5.x broker makes the queues anew from the log when it starts, "
-        "but for a record at offset 0; it writes no single unit again",
+        f"stop the broker, then {command_line(config, 'recover')} sets the database in {database}/ aside: "
+        "its 5.x broker makes the queues anew from the log when it starts; it writes no single unit again",
     )
 
 
@@ -190,7 +190,7 @@ def of_findings(
     if any(one.code == NEWER for one in findings):
         damaged = next((one for one in wrong if one.code in _OF_A_DATABASE), None)
         if damaged is not None:
-            return bring(f"{damaged.where}: {damaged.hint}")
+            return bring(for_store(config.typed, f"{damaged.where}: {damaged.hint}"))
         return None if everything and not wrong else THEIRS if wrong else read_newer(config)
     if any(one.code == DLEDGER for one in findings):
         return _of_dledger(config, wrong) if wrong else None if everything else read(config)

@@ -202,7 +202,7 @@ class _Run:
         everything = not self._seen.skipped
         following = next_step.of_findings(self._files.config, findings, everything=everything, live=self.live)
         if self._stays_without(parts) and following == next_step.THEIRS:
-            following = next_step.queues_anew(self._files.newer.queue_database)
+            following = next_step.queues_anew(self._files.config, self._files.newer.queue_database)
         rebuild = next_step.step(self._files.config, Fix.REBUILD)
         if self._mended is not None and everything and not self.live and following == rebuild:
             findings = self._mended(self._named, findings)  # what it would leave names no command
