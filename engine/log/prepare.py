@@ -145,7 +145,6 @@ class Preparer:
         self._multi_dispatch = config.enable_multi_dispatch
         self._lmq = config.enable_lmq
         self._sealed, self._long_topics = config.property_crcs, config.long_topics
-        self._reserved = property_crc.SIZE if self._sealed else 0
         self._known: dict[tuple[str, int, int, int, int], Destination] = {}
 
     def one(self, message: Message) -> Prepared | PreparedFurther:
@@ -158,7 +157,7 @@ class Preparer:
         destination = self._known.get((topic, queue_id, flag, sys_flag, times))
         if destination is None or prepared or not destination.has_hosts(born, store):
             destination = self._destination(message)
-        raw = raw_properties(pairs, self._reserved) if pairs else b""
+        raw = raw_properties(pairs, destination.template.reserved) if pairs else b""
         if len(body) > self._max_message_size:
             raise MessageRefused(f"body is longer than {self._max_message_size} bytes", hint="see maxMessageSize")
         further = self._further_queues(message) if self._multi_dispatch else ()
@@ -170,7 +169,7 @@ class Preparer:
         ):
             message = self._delayed(message)
             destination = self.destination(message)
-            raw = raw_properties(message.properties, self._reserved)
+            raw = raw_properties(message.properties, destination.template.reserved)
         if not LONG_MIN <= born_timestamp <= LONG_MAX:
             raise MessageRefused(f"number out of range for its field: bornTimestamp {born_timestamp}")
         size = destination.template.fixed_size + len(body) + len(raw)

@@ -144,7 +144,6 @@ class BatchPreparer:
         self._preparer = preparer
         self._max_message_size = config.max_message_size
         self._max_record = config.mapped_file_size_commit_log - BLANK_SIZE
-        self._sealed = config.property_crcs
         self._left: int | None = MANY  # messages before the kernels are loaded; None: there are none
         self._kernels: ModuleType | None = None
 
@@ -165,7 +164,7 @@ class BatchPreparer:
             raise MessageRefused("a batch can't be delayed")
         if not LONG_MIN <= message.born_timestamp <= LONG_MAX:
             raise MessageRefused(f"number out of range for its field: bornTimestamp {message.born_timestamp}")
-        common = self._common(message)
+        common = _common(destination.template, message)
         try:
             if self._by_kernels(items):
                 columns = items if isinstance(items, MessageColumns) else MessageColumns.of_items(items)
@@ -186,8 +185,9 @@ class BatchPreparer:
         """
         import numpy as np
 
-        fixed = self._preparer.destination(message).template.fixed_size
-        between = len(_SEPARATOR) + len(self._common(message))
+        template = self._preparer.destination(message).template
+        fixed = template.fixed_size
+        between = len(_SEPARATOR) + len(_common(template, message))
         own = columns.body_length + columns.properties_length
         many, total = len(own), int(own.sum())
         if total + many * ITEM_SIZE <= self._max_message_size and total + many * (fixed + between) <= self._max_record:
@@ -204,11 +204,6 @@ class BatchPreparer:
             pieces.append(columns[start : max(stop, start + 1)])
             start = max(stop, start + 1)
         return pieces
-
-    def _common(self, message: Message) -> bytes:
-        """Properties that each message has after its own."""
-        text = properties.join(message.properties)
-        return (properties.separated(text) if self._sealed else text).encode("utf-8", "replace")
 
     def _by_kernels(self, items: Sequence[BatchItem] | MessageColumns) -> bool:
         if self._kernels is not None:
@@ -260,6 +255,12 @@ class BatchPreparer:
     def _check_size(self, size: int) -> None:
         if size > self._max_record:
             raise MessageRefused(f"a batch of {size} bytes does not fit into a segment: see mappedFileSizeCommitLog")
+
+
+def _common(template: RecordTemplate, message: Message) -> bytes:
+    """Properties that each message has after its own."""
+    text = properties.join(message.properties)
+    return (properties.separated(text) if template.reserved else text).encode("utf-8", "replace")
 
 
 def encode_plain(

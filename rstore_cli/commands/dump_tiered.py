@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,14 +15,16 @@ from rstore_cli._common import FOUND, settings_of
 from rstore_cli.commands.dump_timer import Limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from engine.files.disk import Disk
     from engine.inspect.dump.tiered import TieredQueue, TieredRow
     from engine.inspect.dump.tiered_index import TieredIndexRow
     from engine.inspect.store.compaction import CompactedRow
+    from rstore_cli.render import Output
 
 _SETTING = "tieredStoreFilePath"
+Row = TypeVar("Row", "TieredRow", "TieredIndexRow")
 
 
 def tiered(
@@ -53,35 +56,34 @@ def tiered(
         )
 
     from engine.files.disk import Disk
-    from engine.inspect.dump.dump import DAMAGE
     from engine.inspect.dump.tiered import tiered_queues
 
     disk = Disk()
     if index:
         if topic is not None or queue is not None:
             raise InvalidArgument("--index has the entries of all topics: leave out --topic and --queue")
-        damaged = False
-        for entry in islice(_index_rows(disk, place), limit):
-            damaged |= entry.reason is not None
-            if output.json:
-                output.line(index_line(entry))
-            else:
-                output.raw(index_text(entry))
-        if damaged:
-            raise typer.Exit(FOUND)
+        _show(output, islice(_index_rows(disk, place), limit), index_line, index_text)
         return
     queues = tiered_queues(disk, place)
     chosen = [one for one in queues if topic in (None, one.topic) and queue in (None, one.queue_id)]
     if not chosen:
         known = ", ".join(sorted({f"{one.topic} {one.queue_id}" for one in queues})[:10])
         raise InvalidArgument(f"no such queue in the tiered files: there are {known}")
+    rows = islice(_rows(disk, chosen), limit)
+    _show(output, rows, partial(queue_line, redact=redact), partial(queue_text, redact=redact))
+
+
+def _show(
+    output: Output, rows: Iterable[Row], line: Callable[[Row], dict[str, Any]], text: Callable[[Row], str]
+) -> None:
+    """Each row; then, with damage among them, exit code 1."""
     damaged = False
-    for row in islice(_rows(disk, chosen), limit):
-        damaged |= row.kind == DAMAGE or row.reason is not None
+    for row in rows:
+        damaged |= row.reason is not None
         if output.json:
-            output.line(queue_line(row, redact))
+            output.line(line(row))
         else:
-            output.raw(queue_text(row, redact))
+            output.raw(text(row))
     if damaged:
         raise typer.Exit(FOUND)
 

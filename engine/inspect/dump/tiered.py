@@ -101,9 +101,9 @@ def directories(disk: Disk, directory: str) -> Iterator[tuple[str, list[Entry]]]
             waiting += [(one.path, depth + 1) for one in inside]
 
 
-def log_files(disk: Disk, queue: TieredQueue, kind: str) -> list[Segment]:
-    """The files of a queue's chain, by offset. Raises StorageError."""
-    return _files(disk, queue, kind)[0]
+def log_segments(disk: Disk, queue: TieredQueue) -> list[Segment]:
+    """The files of a queue's log, by offset. Raises StorageError."""
+    return _files(disk, queue, COMMIT_LOG)[0]
 
 
 def dump_tiered(disk: Disk, queue: TieredQueue, *, max_message_size: int) -> Iterator[TieredRow]:

@@ -19,7 +19,7 @@ from engine.format import properties
 from engine.format.hashing import index_key_hash, tag_index_key
 from engine.format.message import decode
 from engine.format.quantities import counted
-from engine.format.tiered import COMMIT_LOG, INDEX_TOPIC, file_offset
+from engine.format.tiered import INDEX_TOPIC, file_offset
 from engine.format.tiered_index import (
     HEADER_SIZE,
     INDEX,
@@ -31,7 +31,7 @@ from engine.format.tiered_index import (
     slot_count,
 )
 from engine.inspect.dump.dump import DAMAGE
-from engine.inspect.dump.tiered import directories, log_files
+from engine.inspect.dump.tiered import directories, log_segments
 from engine.log.source import ClosedLog
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class _Messages:
     def _record(self, queue: TieredQueue, item: TieredIndexItem) -> StoredMessage | None:
         log = self._logs.get(queue)
         if log is None:
-            log = self._logs[queue] = ClosedLog(self._disk, log_files(self._disk, queue, COMMIT_LOG))
+            log = self._logs[queue] = ClosedLog(self._disk, log_segments(self._disk, queue))
         if item.offset < 0 or not 0 < item.size <= _LONGEST:
             return None
         data = bytes(log.read(item.offset, item.size))

@@ -313,12 +313,14 @@ def _rocksdb_sign(disk: Disk, directory: str) -> str | None:
 
 def _set_aside(disk: Disk, root: str) -> list[NewerPart]:
     """Queues in RocksDB that a repair set aside, where none are in their place: neither a database nor files."""
+    where = f"{names.QUARANTINE}/{names.CONSUMEQUEUE}"
+    sign = _rocksdb_sign(disk, os.path.join(root, where))
+    if sign is None:  # as of nearly every store, whose queues may be tens of thousands: they are not listed for this
+        return []
     place = os.path.join(root, names.CONSUMEQUEUE)
     if disk.is_dir(place) and disk.scandir(place):
         return []
-    where = f"{names.QUARANTINE}/{names.CONSUMEQUEUE}"
-    sign = _rocksdb_sign(disk, os.path.join(root, where))
-    return [] if sign is None else [NewerPart(ROCKSDB_QUEUES, f"{where}/{sign}")]
+    return [NewerPart(ROCKSDB_QUEUES, f"{where}/{sign}")]
 
 
 def _is_table(disk: Disk, entry: Entry) -> bool:

@@ -44,7 +44,8 @@ def left_to_dispatch(disk: Disk, plan: RecoverPlan) -> StoreState | None:
     if standing is None:
         return None
     done = max((one.max_physical_offset for one in standing), default=-1)
-    if index.keys_put and min(int(keys.physical_offset.min()) for keys in index.tail.chunks() if len(keys)) < done:
+    keyed = (int(keys.physical_offset.min()) for keys in index.tail.chunks() if len(keys)) if index.keys_put else ()
+    if min(keyed, default=done) < done:
         return None
     ahead = {queue.queue: queue.max_offset for queue in plan.queues if queue.changed}
     return replace(plan.state, queues=standing, index_files=index.names_after, next_offsets=ahead)

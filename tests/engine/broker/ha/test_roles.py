@@ -11,6 +11,7 @@ import pytest
 
 from engine.broker.ha import sync
 from engine.broker.ha.settings import HaSettings
+from engine.broker.serve import Daemon
 from engine.client.master_tables import extent
 from engine.config import BrokerRole, StoreConfig
 from engine.errors import FormatError
@@ -35,6 +36,11 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
+def following(master: Daemon) -> HaSettings:
+    where = master.listening
+    return HaSettings(heartbeat_ms=100, retry_ms=50, master_broker=where.broker, master_address=where.ha)
+
+
 def test_a_slave_follows_and_says_what_it_does_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync, "FIRST_S", 0.05)
     monkeypatch.setattr(sync, "EVERY_S", 0.1)
@@ -42,9 +48,7 @@ def test_a_slave_follows_and_says_what_it_does_not_do(tmp_path: Path, monkeypatc
 
     async def run() -> None:
         async with daemon(tmp_path / "m", config=masters, ha=QUICK) as master:
-            ha = HaSettings(
-                heartbeat_ms=100, retry_ms=50, master_broker=master.listening.broker, master_address=master.listening.ha
-            )
+            ha = following(master)
             one = await Client.to(master.listening.broker)
             for i in range(5):
                 assert (await one.put("T", b"%d" % i)).code == 0
@@ -102,9 +106,7 @@ def test_a_slave_that_becomes_a_master_delivers_no_timer_message_again(
 
     async def follow() -> None:
         async with daemon(tmp_path / "m", config=masters, ha=QUICK) as master:
-            ha = HaSettings(
-                heartbeat_ms=100, retry_ms=50, master_broker=master.listening.broker, master_address=master.listening.ha
-            )
+            ha = following(master)
             client, timers = await Client.to(master.listening.broker), master.broker.timers
             for milliseconds in (3_600_000, 1, 1, 1):
                 assert (await client.put("T", b"x", 0, f"TIMER_DELAY_MS\x01{milliseconds}")).code == 0
