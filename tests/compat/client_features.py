@@ -34,7 +34,7 @@ from engine.format.compression import CompressionType
 from engine.format.topic_rules import TBW102
 from tests.compat.served import java_client, mqadmin, run_client, running_client
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 PATIENT = ProducerSettings(timeout_s=30)
 """A send that is tried again on a slow machine could be stored twice."""
 FIRST = ConsumerSettings(start=StartFrom.FIRST_OFFSET)

@@ -40,7 +40,7 @@ NO_WHEEL = {"timerWheelEnable": "false"}
 """A timer wheel has 38,707,200 bytes: two of the stores show one, the others have none."""
 LEFT_OUT = ("**/LOG", "**/LOG.old.*", "**/OPTIONS-*", "dledger-*/index/*")
 """Texts of RocksDB with this machine's paths, and DLedger's index, 167,772,160 bytes that its data give again."""
-WAIT_S = 60.0
+WAIT_S = 120.0
 SENT_BACK = 3
 """Messages of each topic that a recipe's group sends back."""
 UNITS_OF_A_FILE = 9

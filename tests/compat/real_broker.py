@@ -24,7 +24,7 @@ from tests.compat.served import SETTINGS
 from tests.load.ports import any_port, holders, is_free
 
 START_S = 120
-REGISTER_S = 30
+REGISTER_S = 120
 STOP_S = 60
 OPENED = [
     option

@@ -26,7 +26,7 @@ from tests.engine.broker import certificates
 
 pytestmark = pytest.mark.interop
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 PATIENT = ProducerSettings(timeout_s=30)
 ACL = """\
 accounts:

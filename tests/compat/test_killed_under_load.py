@@ -29,7 +29,7 @@ pytestmark = pytest.mark.interop
 KILLS = 4
 LIVES_S = (1.5, 4.0)
 """How long the broker lives each time: load and a moment that nobody chose."""
-PATIENCE_S = 40
+PATIENCE_S = 120
 SIZES = Sizes(commitlog_file=4 << 20, queue_file=40_000, index_slots=20_000, index_entries=80_000)
 SETTINGS = """
 brokerName=broker-a

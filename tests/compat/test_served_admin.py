@@ -25,7 +25,7 @@ pytestmark = pytest.mark.interop
 
 CLUSTER = "DefaultCluster"
 MANY = 6
-WAIT_S = 30
+WAIT_S = 120
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ BUSY = "2 "
 WARM_UP_S = 72
 """What doesn't count: caches fill, code is compiled, and files pile up until the first of them expires. Source:
 DefaultMessageStore#addScheduleTask, which begins to clean after a minute."""
-PATIENCE_S = 60
+PATIENCE_S = 120
 MIB = 1 << 20
 
 

@@ -20,7 +20,7 @@ from engine.log.scan import RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.wire.codes import RequestCode, ResponseCode
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 async def make_topic(client: RemotingClient, topic: str) -> None:
