@@ -171,23 +171,77 @@ def test_the_log_is_truncated_and_its_queues_with_it(name: str, copied: Callable
     assert others(root) == beside
 
 
-@pytest.mark.parametrize("forced", [True, False])
+@pytest.mark.parametrize("words", ["recover", "truncate --to-offset", "recover --cut", "recover --bridge"])
 def test_an_old_log_is_not_cut_where_property_crcs_are_demanded(
-    forced: bool, copied: Callable[[str], Path], tmp_path: Path, cli: Cli
+    words: str, copied: Callable[[str], Path], tmp_path: Path, cli: Cli
 ) -> None:
-    """With forceVerifyPropCRC a broker's start ends the log at the first record without one (#7480)."""
+    """With forceVerifyPropCRC a broker's start ends the log at the first record without one (#7480): no repair leaves
+    a log that the broker then cuts, and each works once the setting is off.
+    """
     root = copied("default")
     (root / "abort").touch()
     conf = tmp_path / "broker.conf"
-    conf.write_text(f"enabledAppendPropCRC=true\nforceVerifyPropCRC={str(forced).lower()}\n")
+    conf.write_text("enabledAppendPropCRC=true\nforceVerifyPropCRC=true\n")
+    options = words.split()
+    if options[0] == "truncate":
+        options += [str(records(log_of(root))[12][0])]
     before = stores.snapshot(root)
-    ran = cli("--store", root, "-c", conf, "recover", "--yes")
-    if forced:
-        assert (ran.code, "(forceVerifyPropCRC=true)" in ran.err) == (4, True)
-        assert stores.snapshot(root) == before
-    else:
-        assert ran.code == 0
-    assert cli("--store", root, "recover", "--yes").code == 0
+    ran = cli("--store", root, "-c", conf, *options, "--yes")
+    assert ran.code == 4
+    assert "no property CRC, which forceVerifyPropCRC=true demands" in ran.err
+    assert "Next: set forceVerifyPropCRC=false" in ran.err
+    assert stores.snapshot(root) == before
+    conf.write_text("enabledAppendPropCRC=true\nforceVerifyPropCRC=false\n")
+    assert cli("--store", root, "-c", conf, *options, "--yes").code == 0
+    assert len(bodies(cli, root)) == (12 if options[0] == "truncate" else SENT)
+
+
+def test_a_store_whose_broker_demands_property_crcs_is_repaired(
+    copied: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    """Where each record has its own, its broker ends the log at none."""
+    root = copied("property-crc")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"{SIZES}enabledAppendPropCRC=true\nforceVerifyPropCRC=true\n")
+    wanted = derived(root)
+    at, size = records(log_of(root))[-1]
+    with log_of(root).open("r+b") as file:
+        file.seek(at + 100)
+        file.write(bytes(size - 100))
+    (root / "abort").touch()
+    shutil.rmtree(root / "index")
+    rstore = ("--store", root, "-c", conf)
+    assert cli(*rstore, "recover", "--yes").code == 0
+    assert bodies(cli, root) == [f"T-{i:04}" for i in range(SENT - 1)]
+    shutil.rmtree(root / "consumequeue")
+    assert cli(*rstore, "reindex", "--yes").code == 0
+    assert derived(root).keys() == wanted.keys()
+    to = str(records(log_of(root))[12][0])
+    assert cli(*rstore, "truncate", "--to-offset", to, "--yes").code == 0
+    assert len(bodies(cli, root)) == 12
+    assert cli(*rstore, "seal").code == 0
+    assert cli(*rstore, "undo", "--yes").code == 0
+    assert len(bodies(cli, root)) == SENT - 1
+
+
+@pytest.mark.leaves("record-crc")
+def test_a_wrong_property_crc_is_none_where_all_are_demanded(
+    copied: Callable[[str], Path], tmp_path: Path, cli: Cli
+) -> None:
+    """The header of a sound record is changed: its broker would end the log there."""
+    root = copied("property-crc")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("enabledAppendPropCRC=true\nforceVerifyPropCRC=true\n")
+    at, _ = records(log_of(root))[5]
+    with log_of(root).open("r+b") as file:
+        file.seek(at + 16)  # flag
+        file.write(b"\0\0\0\1")
+    (root / "abort").touch()
+    ran = cli("--store", root, "-c", conf, "--json", "recover", "--yes")
+    assert (ran.code, ran.json["error"]["code"], ran.json["error"]["offset"]) == (4, "cannot-repair", at)
+    assert "property CRC mismatch" in ran.json["error"]["message"]
+    conf.write_text("enabledAppendPropCRC=true\n")
+    assert cli("--store", root, "-c", conf, "recover", "--yes").code == 0
     assert len(bodies(cli, root)) == SENT
 
 

@@ -369,10 +369,14 @@ def test_an_index_entry_by_tag_that_is_not_its_records_is_found_and_made_again(
 def test_the_settings_alone_tell(tmp_path: Path, cli: Cli, fixture_copy: Callable[[str], Path]) -> None:
     """Of a store whose own files don't: RocksDB queues that are still empty, tiers, a CRC that is new."""
     root = fixture_copy("clean-small")
-    for line in ("storeType=defaultRocksDB", "messageStorePlugIn=a.TieredMessageStore", "forceVerifyPropCRC=true"):
+    for line, words in (
+        ("storeType=defaultRocksDB", "reindex --dry-run"),
+        ("messageStorePlugIn=a.TieredMessageStore", "reindex --dry-run"),
+        ("forceVerifyPropCRC=true", "put T --body b"),
+    ):
         conf = tmp_path / "broker.conf"
         conf.write_text(line + "\n")
-        ran = cli("--store", root, "-c", conf, "--quiet", "reindex", "--dry-run")
+        ran = cli("--store", root, "-c", conf, "--quiet", *words.split())
         assert ran.code == 4
         assert line in ran.error_line
 

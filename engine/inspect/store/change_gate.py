@@ -27,6 +27,7 @@ from engine.inspect.store.newer import (
     DLEDGER,
     FILES,
     PROPERTY_CRC,
+    PROPERTY_CRC_FORCED,
     ROCKSDB_CONFIG,
     ROCKSDB_QUEUES,
     TIMER,
@@ -81,6 +82,7 @@ KEPT_RIGHT: Mapping[str, frozenset[ChangeKind]] = MappingProxyType(
         CONTROLLER: _OF_THE_LOG | _OF_TABLES,
         FILES: _OPENED,  # an empty timer wheel, empty databases, tables that name queue offsets
         PROPERTY_CRC: _OPENED,  # bridges and puts have one; other records are as they were written
+        PROPERTY_CRC_FORCED: _CLOSED,  # a repair of the log looks for records that its broker would end the log at
         ROCKSDB_QUEUES: _OF_THE_LOG,  # set aside where they are not those of the log, and built again by its broker
         ROCKSDB_CONFIG: _OF_THE_LOG,
         BATCH_QUEUES: _CLOSED - {ChangeKind.CONFIG},

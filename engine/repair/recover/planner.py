@@ -28,6 +28,7 @@ from engine.repair.recover.batch_disk import batches_held, with_batch_queues
 from engine.repair.recover.batch_settle import BatchLog, SettledBatches, settle_batches
 from engine.repair.recover.bridge import Bridge
 from engine.repair.recover.coverage import Coverage
+from engine.repair.recover.demanded_crc import demanded_crc_refusal
 from engine.repair.recover.ext_cut import plan_ext_cuts
 from engine.repair.recover.ext_dangling import mark_dangling
 from engine.repair.recover.index_plan import IndexPlanner
@@ -273,6 +274,9 @@ class Planner:
         ]
         traps = self._traps(compared_from, end) if start is not None else []
         trap = traps[0] if traps else None
+        next_read = 0 if start is None else next_start(files, end)
+        if trap is not None or rocksdb.starts_again:
+            next_read = min(next_read, log_plan.read_from)
         ahead = trap is None and log_plan.read_from <= log_min and self._noticed.is_after(files.checkpoint)
         return RecoverPlan(
             files=files,
@@ -313,7 +317,8 @@ class Planner:
                 fresh,
                 self._noticed.moved,
                 units_cut,
-            ),
+            )
+            or demanded_crc_refusal(files, self._log, self._scanner, next_read, end.end),
             layout=self._layout,
             accepted=tuple((s.offset, s.length) for s in fresh) if self._choices.cut or self._choices.bridge else (),
             trap=trap,
