@@ -21,6 +21,7 @@ from rstore_cli.screen import fold_text, is_terminal, paint, shorten, takes_colo
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from engine.inspect.dump.number_rows import NumberRows
     from engine.inspect.store.odd import OddFile
 
 __all__ = [
@@ -45,6 +46,8 @@ SLOW = 1.0
 """Seconds that something may take before its progress is shown."""
 BATCHES = "A record of a topic with batch consume queues holds several messages, and is counted as one."
 _BAR, _BAR_LEAST = 32, 8
+_AT_ONCE = 256
+"""Rows of numbers that are put into words at once: by the hundred each takes the least time."""
 
 
 def say_not_read(output: Output, typed: Sequence[str], files: Iterable[OddFile]) -> None:
@@ -93,6 +96,23 @@ class Output:
             if not template:
                 template = "{" + ",".join(f"{self.encoded(name)}:%s" for name in row) + "}\n"
             sys.stdout.write(template % tuple([v if type(v) is int else self.encoded(v) for v in row.values()]))
+
+    def number_lines(self, blocks: Iterable[NumberRows], limit: int | None = None) -> None:
+        """The same of rows of numbers, many at a time; `limit`: of the first rows."""
+        left = limit
+        for block in blocks if left != 0 else ():
+            rows = block if left is None else block.first(left)
+            words = [f"{self.encoded(name)}:{self.encoded(value)}" for name, value in rows.same.items()]
+            words = [word.replace("%", "%%") for word in words]
+            words += [self.encoded(name).replace("%", "%%") + ":%d" for name in rows.fields]
+            template = f"{{{','.join(words)}}}\n"
+            for at in range(0, len(rows), _AT_ONCE):
+                some = rows.numbers[at : at + _AT_ONCE]
+                sys.stdout.write(template * len(some) % tuple(some.ravel().tolist()))
+            if left is not None:
+                left -= len(rows)
+                if not left:
+                    return
 
     # --- text -------------------------------------------------------------------------------------------------------
 

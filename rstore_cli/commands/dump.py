@@ -169,10 +169,16 @@ def consumequeue(
     low, high = _offset(start, "--from"), _offset(end, "--to")
 
     from engine.files.disk import Disk
-    from engine.inspect.dump.dump import batch_rows_of, dump_queue
+    from engine.inspect.dump.number_rows import queue_blocks
     from engine.inspect.store.survey import survey
 
     files = survey(Disk(), config)
+    if output.json and not files.newer.is_batch(topic):
+        output.number_lines(queue_blocks(Disk(), files, topic, queue, start=low, end=high), limit)
+        return
+
+    from engine.inspect.dump.dump import batch_rows_of, dump_queue
+
     rows = islice(dump_queue(Disk(), files, topic, queue, start=low, end=high), limit)
     if not files.newer.is_batch(topic):
         _lines(output, rows, ["queueOffset", "physicalOffset", "size", "tagsCode"])
@@ -205,8 +211,9 @@ def index(
 
     from engine.files.disk import Disk
     from engine.inspect.dump.dump import IndexFileDump, dump_index, dump_index_headers
+    from engine.inspect.dump.number_rows import BrokenIndexFile, NumberRows, index_blocks
 
-    broken: list[IndexFileDump] = []
+    broken: list[IndexFileDump | BrokenIndexFile] = []
 
     def sound(rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
         for row in rows:
@@ -216,6 +223,13 @@ def index(
                 yield row.to_json()
             else:
                 broken.append(row)
+
+    def readable(blocks: Iterable[NumberRows | BrokenIndexFile]) -> Iterator[NumberRows]:
+        for block in blocks:
+            if isinstance(block, NumberRows):
+                yield block
+            else:
+                broken.append(block)
 
     if header:
         headers = (row for row in dump_index_headers(Disk(), config) if file in (None, row.name))
@@ -229,6 +243,9 @@ def index(
             "indexCount",
         ]
         _lines(output, islice(sound(headers), limit), heads)
+    elif output.json:
+        blocks = index_blocks(Disk(), config, start=low, end=high, file=file)
+        output.number_lines(readable(blocks), limit)
     else:
         entries = sound(dump_index(Disk(), config, start=low, end=high, file=file))
         _lines(output, islice(entries, limit), ["file", "number", "keyHash", "physicalOffset", "timeDiff", "previous"])

@@ -11,17 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import CannotRepair, FormatError, InvalidArgument, RStoreError, WrongFileSize
+from engine.errors import CannotRepair, FormatError, RStoreError, WrongFileSize
 from engine.files.lock import holder_of
 from engine.format import checkpoint, message, names
 from engine.format.batch_unit import BatchUnit
 from engine.format.message import StoredMessage
 from engine.inspect.check.verify import boundary, judge_tail, live_end, settled_events
+from engine.inspect.dump.number_rows import BrokenIndexFile, index_blocks, queue_blocks
 from engine.inspect.store import timer_log
 from engine.inspect.store.batch_queue import BatchQueueRows, batch_queue
 from engine.inspect.store.config_files import BACKUP, ConfigDump, directory_of, present_in, read_config
-from engine.inspect.store.newer import refuse_queue
-from engine.inspect.store.queue_rows import QueueRows, is_real
 from engine.inspect.store.survey import StoreFiles, read_checkpoint, survey, surveyed
 from engine.inspect.store.timer_wheel import read_timer_check
 from engine.log.ahead import scan_ahead
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from engine.format.timer_check import TimerCheck
 
 MESSAGE, BLANK, DAMAGE = "message", timer_log.BLANK, timer_log.DAMAGE
-_INDEX_ROWS = 1 << 14
 _JSON = (".json", ".json" + BACKUP)
 
 
@@ -174,19 +172,8 @@ def dump_queue(
         units = batch_rows_of(disk, files, topic, queue_id)
         yield from () if units is None else _batch_rows(units, start, end)
         return
-    refuse_queue(files.config, files.root, files.newer, topic)
-    files_of_it = next((q for q in files.queues if q.queue == TopicQueue(topic, queue_id)), None)
-    if files_of_it is None:
-        from engine.inspect.store.known_names import KnownNames
-
-        KnownNames.of(disk, files).demand_queue(topic, queue_id)
-        return  # it is there, and nothing was ever put into it
-    rows = QueueRows(disk, files_of_it)
-    low = _first_real(rows) if start is None else max(start, rows.first)
-    high = rows.extent if end is None else min(end, rows.extent)
-    for first, chunk in rows.chunks(low, max(low, high)):
-        for i, (physical, size, tags_code) in enumerate(chunk.tolist()):
-            yield {"queueOffset": first + i, "physicalOffset": physical, "size": size, "tagsCode": tags_code}
+    for block in queue_blocks(disk, files, topic, queue_id, start=start, end=end):
+        yield from block.dicts()
 
 
 def batch_rows_of(disk: Disk, files: StoreFiles, topic: str, queue_id: int) -> BatchQueueRows | None:
@@ -222,17 +209,6 @@ def _batch_rows(rows: BatchQueueRows, start: int | None, end: int | None) -> Ite
                     "storeTimestamp": unit.store_timestamp,
                     "compactedOffset": unit.compacted_offset,
                 }
-
-
-def _first_real(rows: QueueRows) -> int:
-    """Queue offset of the first row that isn't pre-blank filling; the end when there is none."""
-    import numpy as np
-
-    for first, chunk in rows.chunks(rows.first, rows.extent):
-        real = np.flatnonzero(is_real(chunk))
-        if len(real):
-            return first + int(real[0])
-    return rows.extent
 
 
 # --- index -----------------------------------------------------------------------------------------------------------
@@ -294,30 +270,11 @@ def dump_index(
     Raises:
         InvalidArgument: no index file `file`. NotAStore, CannotRepair, StorageError.
     """
-    files = surveyed(disk, store)
-    if file is not None and file not in (index.name for index in files.index):
-        raise InvalidArgument(f"no index file {file}", path=os.path.join(files.root, names.INDEX))
-    low, high = start or 0, 1 << 63 if end is None else end
-    for index in files.index:
-        if file not in (None, index.name):
-            continue
-        try:
-            reader = ClosedIndexFile(disk, index.path, files.index_layout)
-        except WrongFileSize as error:
-            yield IndexFileDump(index.name, None, error)
-            continue
-        with reader:
-            for number in range(first, reader.entry_count + 1, _INDEX_ROWS):
-                for i, (key_hash, physical, diff, previous) in enumerate(reader.entries(number, _INDEX_ROWS).tolist()):
-                    if low <= physical < high:
-                        yield {
-                            "file": index.name,
-                            "number": number + i,
-                            "keyHash": key_hash,
-                            "physicalOffset": physical,
-                            "timeDiff": diff,
-                            "previous": previous,
-                        }
+    for block in index_blocks(disk, store, start=start, end=end, file=file, first=first):
+        if isinstance(block, BrokenIndexFile):
+            yield IndexFileDump(block.name, None, block.error)
+        else:
+            yield from block.dicts()
 
 
 # --- checkpoint and config -------------------------------------------------------------------------------------------
