@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.inspect.check.check import check
 from engine.repair.change import carry_out
+from engine.repair.recover.change import RecoverChange
 from engine.repair.truncate.change import TruncateChange
 from tests.compat import real_broker, toolchain
 from tests.compat.timers import delivered, make_topic, records, send, until, waiting
@@ -60,6 +62,27 @@ def test_each_that_waits_is_delivered_once(version: str, tmp_path: Path) -> None
         assert cut.plan.repair.timer is not None
         assert cut.plan.repair.timer.waiting == SOON - 2 + MID + LATE
         assert delivered(root, "Soon").total() == 2
+        assert check(Disk(), config).ok
+        with real_broker.broker(root, names, SETTINGS, apache=apache) as running:
+            asyncio.run(_await_the_rest(running.broker))
+    assert delivered(root, "Soon") == Counter({f"Soon-{at}": 1 for at in range(SOON + 1)})
+    assert delivered(root, "Mid") == Counter({f"Mid-{at}": 1 for at in range(MID)})
+    assert waiting(root) == Counter({f"Late-{at}": 1 for at in range(LATE)})
+
+
+def test_those_whose_timer_files_are_gone_are_delivered_once(tmp_path: Path) -> None:
+    """Timer log and wheel are gone: without a repair their broker delivers none of what it had taken into them."""
+    apache, root = toolchain.apache_broker5("5.3.3"), tmp_path / "store"
+    config = StoreConfig(store_path_root_dir=root, other={"mappedFileSizeTimerLog": "1060"})  # no file tells
+    with real_broker.name_server(tmp_path / "names", apache=apache) as names:
+        with real_broker.broker(root, names, SETTINGS, apache=apache) as running:
+            asyncio.run(_fill(running.broker))
+            running.kill()
+        shutil.rmtree(root / "timerlog")
+        (root / "timerwheel").unlink()
+        recovered = carry_out(RecoverChange(), Disk(), config)
+        assert recovered.plan.repair.timer is not None
+        assert recovered.plan.repair.timer.waiting == MID + LATE
         assert check(Disk(), config).ok
         with real_broker.broker(root, names, SETTINGS, apache=apache) as running:
             asyncio.run(_await_the_rest(running.broker))

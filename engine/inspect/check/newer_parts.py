@@ -18,9 +18,10 @@ from engine.format.quantities import counted
 from engine.format.timer_log import TimerUnit
 from engine.inspect.store.epochs import epoch_files
 from engine.inspect.store.newer import ROCKSDB_QUEUES
-from engine.inspect.store.queue_rows import QueueRows
+from engine.inspect.store.queue_rows import QueueRows, is_real
 from engine.inspect.store.timer_chains import Counted
 from engine.inspect.store.timer_log import timer_files
+from engine.inspect.store.timer_pending import pending
 from engine.inspect.store.timer_records import TimerRecords, unit_fault
 from engine.inspect.store.timer_slots import has_timer, place_of, wrong_slots
 from engine.inspect.store.timer_wheel import precision_of, read_timer_check
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.format.timer_check import TimerCheck
     from engine.inspect.finding import Findings
-    from engine.inspect.store.survey import StoreFiles
+    from engine.inspect.store.survey import QueueFiles, StoreFiles
     from engine.inspect.store.timer_chains import Waiting
     from engine.inspect.store.timer_log import TimerFiles
+    from engine.inspect.store.timer_pending import Row
     from engine.log.source import LogSource
 
 _TIMER_CHECK = os.path.join(names.CONFIG, names.TIMER_CHECK)
@@ -80,6 +82,27 @@ class NewerPartsJudge:
             self._findings.add("timer-slot", names.TIMER_WHEEL, place_of(wrong.number), wrong.reason)
         if check is not None and units.last is not None and not self._files.abort:
             self._resumed(check, units.last[1], records)
+        if check is not None and units.last is None:
+            self._without_units(check, log)
+
+    def _without_units(self, check: TimerCheck, log: LogSource) -> None:
+        """A timer log without a unit: its broker reads its queue on from where config/timercheck says."""
+        queue = self._timer_queue()
+        if queue is None:
+            return
+        rows: list[Row] = []
+        for start, chunk in QueueRows(self._disk, queue).chunks(0, check.queue_offset):
+            for i in is_real(chunk).nonzero()[0].tolist():
+                rows.append((start + i, int(chunk["physical_offset"][i]), int(chunk["size"][i])))
+        waits = pending(log, self._files.config, rows, self._end, precision_of(self._files)).messages
+        if lost := sum(not one.deletes for one in waits):
+            self._findings.add(
+                "timer-damage",
+                names.TIMER_LOG,
+                f"{names.TIMER_LOG}/",
+                f"no unit, and {counted(lost, 'message')} before queue offset {check.queue_offset} wait"
+                f"{'s' if lost == 1 else ''}",
+            )
 
     def _resumed(self, check: TimerCheck, last: NDArray[np.void], records: TimerRecords) -> None:
         """A broker that was not killed has written how far the timer log goes."""
@@ -91,6 +114,11 @@ class NewerPartsJudge:
     def _place(self, path: str, offset: int) -> str:
         return f"{names.TIMER_LOG}/{os.path.basename(path)} at {offset}"
 
+    def _timer_queue(self) -> QueueFiles | None:
+        """The queue of timer messages; None where it has no file."""
+        every = (one for one in self._files.queues if one.queue == TopicQueue(names.TIMER_TOPIC, 0))
+        return next((one for one in every if one.files), None)
+
     # --- the timer --------------------------------------------------------------------------------------------------
 
     def _timer_check(self, timer: TimerFiles) -> TimerCheck | None:
@@ -100,8 +128,8 @@ class NewerPartsJudge:
         except FormatError as error:
             findings.add("timer-check", _TIMER_CHECK, _TIMER_CHECK, error.message)
             return None
-        queue = next((one for one in self._files.queues if one.queue == TopicQueue(names.TIMER_TOPIC, 0)), None)
-        maximum = 0 if queue is None or not queue.files else QueueRows(self._disk, queue).extent
+        queue = self._timer_queue()
+        maximum = 0 if queue is None else QueueRows(self._disk, queue).extent
         if check is None:
             if maximum or timer.files:
                 findings.add("timer-check", _TIMER_CHECK, _TIMER_CHECK, "the file does not exist")

@@ -8,13 +8,16 @@ a metric, and after a crash it is stale. Source: TimerMessageStore#recover, #rec
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.errors import FormatError
 from engine.files.written import data_ranges
 from engine.format import names, timer_wheel
 from engine.format.timer_wheel import SLOT_SIZE, TimerSlot
+from engine.inspect.store.timer_wheel import read_timer_check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,10 +108,20 @@ def _used(reader: RawFile) -> tuple[NDArray[np.int64], NDArray[np.void]]:
 
 
 def has_timer(disk: Disk, files: StoreFiles, timer: TimerFiles) -> bool:
-    """Whether a RocketMQ 5 broker keeps a timer log or wheel here, or did: rstore's own daemon has neither."""
+    """Whether a RocketMQ 5 broker keeps a timer log or wheel here, or did: rstore's own daemon has neither.
+
+    Where both are gone, config/timercheck tells: its broker has taken messages into them. Raises StorageError.
+    """
     wheel = disk.look(os.path.join(files.root, names.TIMER_WHEEL))
     has_log = bool(timer.files or timer.odd) or disk.is_dir(os.path.join(files.root, names.TIMER_LOG))
-    return has_log or (wheel is not None and wheel.is_file)
+    return has_log or (wheel is not None and wheel.is_file) or _has_taken_some(disk, files)
+
+
+def _has_taken_some(disk: Disk, files: StoreFiles) -> bool:
+    with contextlib.suppress(FormatError):  # it tells nothing
+        check = read_timer_check(disk, files)
+        return check is not None and check.queue_offset > 0
+    return False
 
 
 def _read_from(timer: TimerFiles, check: TimerCheck | None) -> int:

@@ -151,6 +151,38 @@ def test_after_a_recovery_each_that_waits_is_delivered_once(seed: int, store: Pa
     recover(store)
 
 
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("what", ["timerlog", "timerlog timerwheel"])
+def test_timer_files_that_are_all_gone_are_noticed_and_rebuilt(what: str, abort: bool, store: Path) -> None:
+    """config/timercheck says that its broker had taken messages into them."""
+    for part in what.split():
+        (shutil.rmtree if part == "timerlog" else os.unlink)(store / part)
+    if abort:
+        (store / "abort").touch()
+    before = stores.contents(store)
+    (found,) = [one for one in check(Then(None), config_of(store)).findings if one.code == "timer-damage"]
+    assert "no unit, and 5 messages before queue offset 10 wait" in str(found)
+    assert recover(store)
+    assert delivers(store) == LATE
+    assert not recover(store)
+    carry_out(UndoChange(), Then(None), config_of(store))
+    after = {path: seen for path, seen in stores.contents(store).items() if not path.startswith("salvage")}
+    assert {path for path in after.keys() | before.keys() if after.get(path) != before.get(path)} <= {"timerlog"}
+    recover(store)
+
+
+def test_timer_files_that_are_gone_with_nothing_to_deliver_are_no_damage(store: Path) -> None:
+    """Each message that config/timercheck counts has been delivered, or is counted by nobody."""
+    shutil.rmtree(store / "timerlog")
+    (store / "timerwheel").unlink()
+    timercheck = store / "config" / "timercheck"
+    put(timercheck, 16, struct.pack(">qq", 5, 5))
+    waits = [one.code for one in check(Then(None), config_of(store)).findings if one.code.startswith("timer-")]
+    assert not waits
+    timercheck.unlink()
+    assert not recover(store)
+
+
 def test_the_space_that_a_rebuilt_timer_takes_is_planned(store: Path) -> None:
     """As far as blocks of 4096 bytes tell: what was no file takes all of it."""
     disk = Then(None)
