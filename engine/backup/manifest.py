@@ -129,6 +129,7 @@ class Snapshot:
         files: what can't be made anew from the log.
         skipped: what in config/ is no regular file, and was not read.
         added: bytes that the repository grew by.
+        index_tags: whether the store's broker indexes tags (RocketMQ 5.4 and later).
     """
 
     store: str
@@ -152,6 +153,7 @@ class Snapshot:
     skipped: tuple[str, ...] = ()
     added: int = 0
     format: int = FORMAT
+    index_tags: bool = False
 
     def encode(self) -> bytes:
         """As it is stored."""
@@ -174,7 +176,7 @@ class Snapshot:
         if not all(isinstance(path, str) for path in skipped):
             raise FormatError("the snapshot's fields have the wrong types", path=where)
         changed = {"segments": segments, "files": files, "sizes": sizes, "skipped": skipped}
-        snapshot = _made(cls, {**fields, **changed}, where)
+        snapshot = _made(cls, {"index_tags": False, **fields, **changed}, where)  # earlier ones do not say it
         _demand_in_order(snapshot, where)
         return snapshot
 

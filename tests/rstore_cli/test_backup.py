@@ -11,7 +11,7 @@ import engine.backup
 from tests.docs.markdown import section, tables
 from tests.rstore_cli.conftest import Cli
 from tests.rstore_cli.test_without_extras import without
-from tests.support import stores
+from tests.support import newer, stores
 
 BACKUP = Path(engine.backup.__file__).with_name("BACKUP.md")
 
@@ -158,11 +158,51 @@ def test_a_damaged_repository_is_named(fixture_store, tmp_path: Path, repo: Path
     assert cli("backup", "check", "--all", "--json").json["bad"] == []
 
 
-def test_stores_of_rocketmq_5_are_refused(tmp_path: Path, repo: Path, cli: Cli) -> None:
-    from tests.support import newer
+@pytest.mark.parametrize("name", ["batch", "compaction", "controller", "dledger", "rocksdb", "tiered", "timer"])
+def test_stores_with_parts_of_rocketmq_5_that_the_log_does_not_restore_are_refused(
+    name: str, tmp_path: Path, repo: Path, cli: Cli
+) -> None:
+    root = newer.unpack(name, tmp_path)
+    ran = cli("--store", root, "backup", "create")
+    assert (ran.code, "no backup of such a store is made" in ran.err) == (4, True), ran
+    assert cli("backup", "list", "--json").lines == []
 
-    root = newer.unpack("default", tmp_path)
-    assert cli("--store", root, "backup", "create").code == 4
+
+@pytest.mark.parametrize("name", ["default", "long-topic", "property-crc"])
+def test_stores_of_rocketmq_5_with_queues_in_files(name: str, tmp_path: Path, repo: Path, cli: Cli) -> None:
+    """Log, queues, index with its keys of tags, and tables are as their broker left them."""
+    root, new = newer.unpack(name, tmp_path / "old"), tmp_path / "new"
+    before = stores.snapshot(root)
+    assert cli("--store", root, "backup", "create").code == 0
+    assert stores.snapshot(root) == before
+    restored = cli("--store", new, "restore", "--json")
+    assert (restored.code, restored.json["check"]["ok"]) == (0, True)
+    assert _bytes_of(new) == _bytes_of(root)
+    assert cli("--store", new, "recover", "--dry-run").code == 0
+
+
+def test_records_of_some_topics_keep_a_property_crc_of_their_own(tmp_path: Path, repo: Path, cli: Cli) -> None:
+    """It covers the physical offset, which is another one there."""
+    root, new = newer.unpack("property-crc", tmp_path / "old"), tmp_path / "new"
+    for topic in ("Other", "T"):
+        assert cli("--store", root, "put", topic, "--body", "more").code == 0
+    assert cli("--store", root, "backup", "create").code == 0
+    assert cli("--store", new, "restore", "--topic", "T").code == 0
+    first, second = (cli("--store", one, "--json", "verify-crc").json for one in (root, new))
+    assert second["propertyCrcRecords"] == first["propertyCrcRecords"] - 1
+    assert second["propertyCrcMismatches"] == 0
+    assert cli("--store", new, "check").code == 0
+
+
+def _bytes_of(root: Path) -> dict[str, bytes]:
+    """What a restore makes, by its path; an index file has the name of when it was made."""
+    parts = ("commitlog", "consumequeue", "index", "config")
+    paths = [
+        path for part in parts for path in sorted((root / part).rglob("*")) if path.is_file() and path.stat().st_size
+    ]
+    return {
+        str(path.relative_to(root)) if path.parent.name != "index" else "index": path.read_bytes() for path in paths
+    }
 
 
 def test_a_package_that_is_missing_is_named(tmp_path: Path, repo: Path) -> None:

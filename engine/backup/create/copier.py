@@ -167,6 +167,7 @@ class StoreCopier:
             files=tuple(sorted(self._stored, key=lambda one: one.path)),
             skipped=skipped,
             added=writer.added + self._segments_added,
+            index_tags=origin.index_tags,
         )
         self._disk.step("backup:stored")
         lease.demand()

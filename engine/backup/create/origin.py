@@ -16,6 +16,7 @@ from engine.files.lock import holder_of
 from engine.files.written import written_end
 from engine.format import names
 from engine.inspect.next_step import plain_store
+from engine.inspect.store.newer import FILES, PROPERTY_CRC, PROPERTY_CRC_FORCED, Newer
 from engine.inspect.store.survey import survey
 from engine.log.source import ClosedLog, Segment, last_begun
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 _LOCK_S = 10.0
 """How long a broker is taken to run: who looks reads what all processes have open. (One that has stopped since has left
 no record that is half written.)"""
+_RESTORED = frozenset({FILES, PROPERTY_CRC, PROPERTY_CRC_FORCED})
+"""Parts of a RocketMQ 5 store that the log and config/ restore, or its broker makes anew: it has more then, if
+anything."""
 _SURVEY_S = 600.0
 """How old what was seen of the store's queues may be while it is followed."""
 
@@ -47,6 +51,7 @@ class StoreOrigin(Protocol):
         is_live: whether a process may write to it.
         abort: whether the store's abort file was there.
         sizes: of the store's files, by Apache's keys.
+        index_tags: whether its broker indexes tags, as far as is known.
         max_message_size: bytes.
         start: the log start, physical, also where the log is empty.
         segments: those that were begun, by offset; the last one may be written.
@@ -58,6 +63,7 @@ class StoreOrigin(Protocol):
     is_live: bool
     abort: bool
     sizes: dict[str, int]
+    index_tags: bool
     max_message_size: int
     start: int
     segments: tuple[Segment, ...]
@@ -147,9 +153,10 @@ class LocalOrigin:
     def _survey(self) -> None:
         self._surveyed = time.monotonic()
         self._files = survey(self._disk, self._config)
-        if self._files.newer:
+        stays = tuple(part for part in self._files.newer.parts if part.what not in _RESTORED)
+        if stays:
             raise NewerStore(
-                f"{self._files.newer.described}: backups of such stores are not made yet",
+                f"{Newer(stays).described}: no backup of such a store is made",
                 path=self._files.root,
                 hint=None
                 if self._files.dledger is None
@@ -161,6 +168,7 @@ class LocalOrigin:
         self.abort = self._files.abort
         self.sizes = {apache_key(one): int(getattr(self._files.config, one)) for one in STORE_SIZES}
         self.max_message_size = self._files.config.max_message_size
+        self.index_tags = self._files.config.index_tags
 
     def _see(self) -> None:
         self.start = self._log.segments[0].offset if self._log.segments else 0

@@ -68,6 +68,7 @@ class RemoteOrigin:
         self.root, self.name = facts.address, facts.name
         self.is_live = self.abort = True
         self.sizes = _sizes_of(facts)
+        self.index_tags = False  # a broker does not tell
         self.max_message_size = master_tables.number(facts.settings, "maxMessageSize") or StoreConfig().max_message_size
         self.notes: list[str] = []
         self._reader: HaReader = remote.reader(facts)

@@ -403,4 +403,4 @@ def _sized(config: StoreConfig, snapshot: Snapshot) -> StoreConfig:
                 hint="leave it out, or give the snapshot's",
             )
         changes[name] = size
-    return config.with_changes(**changes)
+    return config.with_changes(**changes, index_tags=config.index_tags or snapshot.index_tags)

@@ -16,6 +16,7 @@ from engine.format import fastjson, names
 from engine.format.message import encode_blank
 from engine.format.names import segment_name
 from engine.format.nearest import did_you_mean, visible
+from engine.format.property_crc import is_sealed, seal
 from engine.format.record import BLANK_SIZE, LONG, POSITION_PHYSICAL_OFFSET
 from engine.inspect.store.archive_note import ARCHIVE_NOTE
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, FILTERS, OFFSET_TABLE, TOPIC_TABLE, TOPICS
@@ -76,15 +77,19 @@ class TopicsLog:
 
     def append(self, record: memoryview) -> int:
         """A record, at the log's end: its physical offset there. A blank record closes a file that has no room for it
-        (CommitLog#doAppend).
+        (CommitLog#doAppend). A property CRC that is the record's own stays so: it covers the physical offset.
         """
         if len(record) + BLANK_SIZE > self._segment + self._segment_size - self._at:
             self._close_with_blank()
         if self._file is None:
             self._open()
         at, place = len(self._buffer), self._at
+        sealed = is_sealed(record)
         self._buffer += record
         LONG.pack_into(self._buffer, at + POSITION_PHYSICAL_OFFSET, place)
+        if sealed:
+            with memoryview(self._buffer) as view:
+                seal(view[at:])
         self._at += len(record)
         if len(self._buffer) >= _AT_ONCE:
             self._write()
