@@ -7,7 +7,7 @@ import sys
 
 from rstore_cli.screen import is_terminal
 
-_LOGGER = "rstore.kernels"  # engine.log.kernels.jit.LOGGER, which would bring numba
+_LOGGER = "rstore.kernels"  # engine.log.kernels.jit.LOGGER, which would bring numpy, and may bring numba
 LINE = "Compiling kernels for long logs, once on this machine (about 10 s) …"
 
 

@@ -21,8 +21,8 @@ from engine.format.record import (
 )
 from engine.format.sysflag import HOSTS_V6_MASK
 from engine.log.kernels.crc import body_crc
+from engine.log.kernels.intrinsics import big32, big64
 from engine.log.kernels.jit import compiled
-from engine.log.kernels.loads import big32, big64
 
 _NAME_VALUE = np.uint8(1)
 _SEPARATOR = np.uint8(2)

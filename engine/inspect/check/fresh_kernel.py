@@ -12,8 +12,8 @@ import numpy as np
 
 from engine.format.queue_unit import POSITION_SIZE, POSITION_TAGS_CODE, UNIT_SIZE
 from engine.format.record import MIN_RECORD_SIZE
+from engine.log.kernels.intrinsics import put32, put64
 from engine.log.kernels.jit import compiled
-from engine.log.kernels.stores import put32, put64
 
 NEW, FOLLOWING, LEFT, BROKEN = 0, 1, 2, 3
 """States of a queue: no unit yet; all of its units follow one another; left to `Settler`; to be left to it now."""

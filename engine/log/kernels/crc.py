@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.format.hashing import CRC_MASK
-from engine.log.kernels.fold import carryless, fold, folds_in_hardware, remainder
-from engine.log.kernels.jit import compiled, inlined
-from engine.log.kernels.loads import little64
+from engine.log.kernels.intrinsics import carryless, fold, folds, little64, remainder
+from engine.log.kernels.jit import compiled, inlined, later
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +38,7 @@ def _tables() -> NDArray[np.uint32]:
 
 
 _TABLES = _tables()
-_FOLDS = folds_in_hardware()
+_FOLDS: Any = folds
 _ONE = 1 << 31
 """The polynomial 1, reflected."""
 _DIGIT = 4
@@ -65,7 +64,7 @@ def _shifts() -> NDArray[np.uint32]:
     """uint32[8, 16]: x^(8 · d · 16^k) mod P, in hardware divided by x^32, with which `remainder` multiplies."""
     out = np.zeros((32 // _DIGIT, 1 << _DIGIT), dtype=np.uint32)
     less = _ONE
-    for _ in range(32 if _FOLDS else 0):  # divided by x: P's coefficient of x^0 is 1
+    for _ in range(32 if folds.made() else 0):  # divided by x: P's coefficient of x^0 is 1
         less = (less ^ _REFLECTED) << 1 & 0xFFFFFFFF | 1 if less & _ONE else less << 1
     step = _ONE
     for _ in range(8):
@@ -79,7 +78,7 @@ def _shifts() -> NDArray[np.uint32]:
     return out
 
 
-_SHIFTS = _shifts()
+_SHIFTS: Any = later(_shifts)
 _BYTE = np.uint64(0xFF)
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from engine.format import names, properties, sysflag
 from engine.format.hashing import TAG_MARK
+from engine.log.kernels.intrinsics import equal64, first_bit, little64
 from engine.log.kernels.jit import compiled, inlined
-from engine.log.kernels.loads import equal64, first_bit, little64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

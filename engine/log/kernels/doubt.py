@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from engine.format.record import POSITION_SYS_FLAG, PROPERTIES_LENGTH_SIZE, TOPIC_LENGTH_SIZE
+from engine.log.kernels.intrinsics import big32
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.judge import head_is_plain, texts_are_plain
-from engine.log.kernels.loads import big32
 
 _LENGTH = PROPERTIES_LENGTH_SIZE
 """Bytes between topic and properties."""

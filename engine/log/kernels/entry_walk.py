@@ -22,8 +22,8 @@ from engine.format.record import (
 )
 from engine.log.entry_walk import walk_entries
 from engine.log.kernels.crc import body_crc
+from engine.log.kernels.intrinsics import big32, big64
 from engine.log.kernels.jit import compiled, inlined
-from engine.log.kernels.loads import big32, big64
 from engine.log.kernels.sound import begins, parts, stored_at
 
 if TYPE_CHECKING:

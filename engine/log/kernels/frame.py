@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.format.batch import HEAD_SIZE, ITEM_SIZE, POSITION_BODY_LENGTH, POSITION_FLAG
+from engine.log.kernels.intrinsics import big32
 from engine.log.kernels.jit import compiled
-from engine.log.kernels.loads import big32
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -30,8 +30,8 @@ from engine.format.record import (
 )
 from engine.format.record_columns import FIELDS, RecordColumns
 from engine.format.sysflag import HOSTS_V6_MASK
+from engine.log.kernels.intrinsics import big32, big64
 from engine.log.kernels.jit import compiled
-from engine.log.kernels.loads import big32, big64
 from engine.log.kernels.sound import PLAIN_MAGIC, parts
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from engine.format.index_file import (
     SLOT_SIZE,
 )
 from engine.format.numbers import INT_MAX
+from engine.log.kernels.intrinsics import big32, put32, put64
 from engine.log.kernels.jit import compiled
-from engine.log.kernels.loads import big32
-from engine.log.kernels.stores import put32, put64
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

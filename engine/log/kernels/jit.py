@@ -1,129 +1,107 @@
-"""How kernels are compiled: without the GIL, and kept on disk where a place for it can be written.
+"""How kernels are declared: compiled without the GIL, by numba, which is imported only where no compiled code is kept.
 
-Compiled code is kept in the user's cache directory, below a name that is made of the kernels' sources: numba's own
-places go by a source file's modification time, so that every reinstallation of the same version compiled anew. Where
-that can't be written, or NUMBA_CACHE_DIR names another place, it is numba's choice: there, beside the module. Where
-nothing can be written, each process compiles anew (some seconds, once a long log is read).
+`engine.log.kernels.kept` has what one process has compiled for the next one; `engine.log.kernels.compiling` compiles.
+So the modules of kernels import no numba where some is kept: what they take of it, and what is dear to make, is made
+`later`. Where none is kept numba is imported with them: an ImportError comes then, and not in the middle of a scan.
 
 That something is compiled is said to `LOGGER` before it begins; the command line shows it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
+import importlib
 import logging
-import shutil
-import tempfile
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from numba import config, njit
-from numba.core.caching import FunctionCache
-
-from engine.files.cache import cache_directory
+from engine.log.kernels.kept import FAILED, flattened, has_some, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from engine.log.kernels.kept import KeptCode, Kinds
 
 _Kernel = TypeVar("_Kernel", bound="Callable[..., object]")
 
 LOGGER = logging.getLogger("rstore.kernels")
 """Hears of each kernel that is about to be compiled, at level INFO."""
-_HERE = Path(__file__).parent
-_SHARED = (_HERE.parents[1] / "format", _HERE)
-"""Directories of what kernels are made of, beside their own file: layouts, kernels that they call, loads and stores."""
-_KEPT_S = 60 * 86400
-"""What other versions have compiled goes when it has not been used for so long."""
+_CALLS = 8192
+"""Of a kernel by kept code, before it is numba's: a call costs some 20 us more than numba's does, so that by then
+numba's import would have been paid. A command does not come there; a daemon does, which calls kernels for a few records
+at a time."""
+_COMPILING = "engine.log.kernels.compiling"
+
+if not has_some():  # else numba has worked here, with just these versions
+    importlib.import_module("numba")
+
+
+class MadeLater:
+    """A value of a kernel's module that is made when numba compiles a kernel with it."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = functools.cache(make)
+
+    def made(self) -> Any:
+        """The value itself, as numba is to see it."""
+        return self._make()
+
+
+class Inlined(MadeLater):
+    """A part of kernels. `py_func`: the function, not compiled."""
+
+    def __init__(self, function: FunctionType) -> None:
+        super().__init__(lambda: importlib.import_module(_COMPILING).inlined(function))
+        self.py_func = function
+
+
+class Kernel(MadeLater):
+    """A kernel, called as its function. `py_func`: that function, not compiled."""
+
+    def __init__(self, function: FunctionType) -> None:
+        super().__init__(lambda: importlib.import_module(_COMPILING).compiled(function))
+        self.py_func = function
+        self._kept: dict[Kinds, KeptCode | None] = {}
+        self._by_numba: Any = None
+        self._new: dict[Any, Any] = {}
+        self._left = _CALLS
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it: by code that is kept, else by numba, from then on.
+
+        Code that fails says no more: numba runs it again, and raises what is to be raised.
+        """
+        if self._by_numba is None:
+            flat = flattened(arguments)
+            if flat is not None:
+                kinds, words = flat
+                try:
+                    code = self._kept[kinds]
+                except KeyError:
+                    code = self._kept[kinds] = load(self.py_func, kinds)
+                if code is not None and self._left > 0:
+                    self._left -= 1
+                    if (result := code.run(words)) is not FAILED:
+                        return result
+            by_numba = self.made()
+            self._new = importlib.import_module(_COMPILING).new_objects(by_numba)
+            self._by_numba = by_numba
+        result = self._by_numba(*arguments)
+        if self._new:
+            importlib.import_module(_COMPILING).keep(self.py_func, self._new, arguments)
+        return result
+
+
+def later(make: Callable[[], Any]) -> Any:
+    """A value that kernels use, made when the first of them is compiled: `MadeLater`."""
+    return MadeLater(make)
 
 
 def compiled(function: _Kernel) -> _Kernel:
     """The kernel, compiled when it is called first."""
-    kernel: _Kernel = njit(nogil=True)(function)
-    try:
-        kernel._cache = _Kept(function)  # type: ignore[attr-defined]
-    except RuntimeError:  # no place to keep it
-        LOGGER.debug("cannot write the cache of compiled kernels")
-    return kernel
+    return cast(_Kernel, Kernel(cast(FunctionType, function)))
 
 
 def inlined(function: _Kernel) -> _Kernel:
     """A part of kernels that becomes part of each kernel's own code: a call costs more than a small part's work."""
-    kernel: _Kernel = njit(nogil=True, inline="always")(function)
-    return kernel
-
-
-class _Place:
-    """Where one kernel is kept, as numba asks for it (numba.core.caching: a cache locator)."""
-
-    def __init__(self, function: Callable[..., object], file: str) -> None:
-        self._line = function.__code__.co_firstlineno
-        self._stamp = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-        self._directory = cache_directory() / "kernels" / _digest_of_shared()
-
-    def ensure_cache_path(self) -> None:
-        """Make the directory. Raises OSError: it can't be written."""
-        if not self._directory.is_dir():
-            self._directory.mkdir(parents=True, exist_ok=True)  # another process may just make it
-            _forget_others(self._directory)
-        tempfile.TemporaryFile(dir=self._directory).close()
-
-    def get_cache_path(self) -> str:
-        """The directory."""
-        return str(self._directory)
-
-    def get_source_stamp(self) -> str:
-        """What is kept under another one is compiled anew."""
-        return self._stamp
-
-    def get_disambiguator(self) -> str:
-        """Tells kernels of the same name apart."""
-        return str(self._line)
-
-    @classmethod
-    def from_function(cls, function: Callable[..., object], file: str) -> _Place | None:
-        """The place of a kernel; None: numba looks for one."""
-        if config.CACHE_DIR:
-            return None
-        try:
-            place = cls(function, file)
-            place.ensure_cache_path()
-        except (OSError, RuntimeError):
-            return None
-        return place
-
-
-class _Kept(FunctionCache):  # type: ignore[misc]
-    """numba's cache of a kernel, at our place first, which says when there is nothing in it."""
-
-    _impl_class = type(
-        "_KeptImpl",
-        (FunctionCache._impl_class,),
-        {"_locator_classes": [_Place, *FunctionCache._impl_class._locator_classes]},
-    )
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        overload = super().load_overload(sig, target_context)
-        if overload is None:
-            LOGGER.info("compiling %s", self._impl.filename_base)
-        return overload
-
-
-@functools.cache
-def _digest_of_shared() -> str:
-    """Of what all kernels are made of: constants of other files are compiled into them, which numba doesn't notice."""
-    digest = hashlib.sha256()
-    for directory in _SHARED:
-        for path in sorted(directory.iterdir()):
-            if path.suffix == ".py":
-                digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
-def _forget_others(directory: Path) -> None:
-    for other in directory.parent.iterdir():
-        with contextlib.suppress(OSError):  # another process may just remove it
-            if other != directory and other.stat().st_mtime < time.time() - _KEPT_S:
-                shutil.rmtree(other, ignore_errors=True)
+    return cast(_Kernel, Inlined(cast(FunctionType, function)))

@@ -34,8 +34,8 @@ from engine.format.record import (
     RECONSUME_TIMES_BACK,
     STORE_PORT_BACK,
 )
+from engine.log.kernels.intrinsics import alike_below, any_of, below64, big32, big64, equal64
 from engine.log.kernels.jit import compiled, inlined
-from engine.log.kernels.loads import alike_below, any_of, below64, big32, big64, equal64
 from engine.log.kernels.sound import stored_at
 
 _NONE = np.uint64(0)

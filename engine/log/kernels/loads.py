@@ -13,6 +13,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from engine.log.kernels.intrinsics import LEAST_ALIKE
+
 _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
 
@@ -94,10 +96,6 @@ def any_of(mask: bytes) -> Any:
         return types.boolean(data, types.int64), generate
 
     return intrinsic(typed)
-
-
-LEAST_ALIKE = 32
-"""Bytes that `alike_below` compares at least."""
 
 
 def alike_below(limit: int) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.log.kernels.intrinsics import little64
 from engine.log.kernels.jit import compiled, inlined
-from engine.log.kernels.loads import little64
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)

@@ -10,8 +10,8 @@ from engine.format.hashing import CRC_MASK
 from engine.format.judge import Row
 from engine.format.property_crc import DIGITS, FRONT, LAST, LEAST_ALIKE, SIZE, ZERO, CrcDemand, CrcState
 from engine.log.kernels.crc import crc32, crc_inlined, moving, times_both
+from engine.log.kernels.intrinsics import big64
 from engine.log.kernels.jit import compiled, inlined
-from engine.log.kernels.loads import big64
 
 NONE, RIGHT, MISMATCH = (int(state) for state in CrcState)
 OF_ALL = int(CrcDemand.OF_ALL)

@@ -28,8 +28,8 @@ from engine.format.record import (
     V6_EXTRA,
 )
 from engine.format.sysflag import BORN_HOST_V6, HOSTS_V6_MASK, STORE_HOST_V6
+from engine.log.kernels.intrinsics import big32
 from engine.log.kernels.jit import inlined
-from engine.log.kernels.loads import big32
 
 PLAIN_MAGIC = MESSAGE_MAGIC - (1 << 32)
 """Of a record of 4.9, as a signed int."""

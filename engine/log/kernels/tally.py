@@ -11,9 +11,9 @@ from engine.format.hashing import CRC_MASK
 from engine.format.record import POSITION_BODY_CRC, POSITION_PHYSICAL_OFFSET, V4_HEAD_SIZE
 from engine.log.kernels.crc import crc32
 from engine.log.kernels.entry_walk import entry_is_plain
+from engine.log.kernels.intrinsics import LEAST_ALIKE, big32, big64
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.judge import alike, head_is_plain, texts_are_plain
-from engine.log.kernels.loads import LEAST_ALIKE, big32, big64
 from engine.log.kernels.property_crc import ROW_FIELDS, judge_crcs
 from engine.log.kernels.sound import begins, parts
 

@@ -20,8 +20,8 @@ from engine.format.record import (
     V4_HEAD_SIZE,
 )
 from engine.log.kernels.crc import body_crc
+from engine.log.kernels.intrinsics import big32, big64
 from engine.log.kernels.jit import compiled
-from engine.log.kernels.loads import big32, big64
 from engine.log.kernels.sound import begins, parts, stored_at
 from engine.log.walk import walk
 

@@ -135,8 +135,11 @@ Definition = tuple[str, str]
 BY_NAME = {("engine.files.disk", "Disk"), ("engine.files.raw_file", "RawFile")}
 """What a disk is asked for is looked at by name, above; its files are written by who has opened them for that."""
 BESIDE = {
-    ("engine.log.kernels.jit", "_Place"): "compiled kernels, in the user's cache directory",
-    ("engine.log.kernels.jit", "_forget_others"): "the same",
+    ("engine.log.kernels.compiling", "_Place"): "compiled kernels, in the user's cache directory",
+    ("engine.log.kernels.compiling", "_forget_others"): "the same",
+    ("engine.log.kernels.kept", "_used"): "the same: its directory's time",
+    ("engine.files.machine_code", "read_own"): "the same: a descriptor that is read",
+    ("engine.files.machine_code", "_opened"): "the same: its directory's",
     ("engine.inspect.store.spool", "Spool"): "a file of the system's temporary directory that has no name",
     ("engine.inspect.store.spool", "ByteSpool"): "the same",
     ("engine.inspect.store.spool", "_writing"): "the same: its error's place",

@@ -70,7 +70,7 @@ def test_where_the_cache_cannot_be_written_it_still_works(tmp_path: Path) -> Non
 def test_processes_that_start_at_once_all_keep_their_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each makes the directory that is not there yet, and removes what old versions have left."""
     from engine.log.kernels import crc
-    from engine.log.kernels.jit import _Place
+    from engine.log.kernels.compiling import _Place
 
     together, rounds = 8, 16
     start = Barrier(together)
