@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from engine.format.properties import DELAY, INNER_MULTI_DISPATCH, delay_level
 from engine.inspect.store.guessed_sizes import of_puts
 from engine.inspect.store.known_names import KnownNames
 from engine.inspect.store.survey import demand_store
+from engine.log.prepare_run import LEAST
 from engine.repair.recover.opening import Policy, recover_for_open
 from engine.store import MessageStore
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from engine.format.hosts import Host
     from engine.format.message import Message
     from engine.inspect.store.survey import StoreFiles
-    from engine.log.results import AppendResult, PutResult
+    from engine.log.results import AppendedRun, AppendResult, PutResult
     from engine.repair.recover.plan import RecoverPlan
 
 LISTEN_PORT = 10911
@@ -123,6 +124,32 @@ class PutRun:
         for message in messages:
             yield PutAnswer.of(self._put(message), message, self._store.config)
 
+    def blocks(self, blocks: Iterable[Sequence[Message]], *, answers: bool = True) -> Iterator[PutAnswer]:
+        """Put messages that come in blocks, the plain ones of a block in one go; with `answers` the answer to each.
+
+        The same bytes, answers and errors as of `each`, but for store times: one go has one. Where the first ones of
+        the rest are not plain, a few are put one by one before the next go. Raises as `each`.
+        """
+        for block in blocks:
+            rest = block
+            while rest:
+                run = self._put_run(rest)
+                if run is None:
+                    if answers:
+                        yield from self.each(rest[:LEAST])
+                    else:
+                        for message in rest[:LEAST]:
+                            self._put(message)
+                    rest = rest[LEAST:]
+                    continue
+                appended, failed = run
+                done, rest = rest[: len(appended)], rest[len(appended) :]
+                if answers:
+                    each = zip(appended.results([one.store_host for one in done]), done, strict=True)
+                    yield from (PutAnswer.of(result, message, self._store.config) for result, message in each)
+                if failed is not None:
+                    self._counted(failed)
+
     def alike(
         self,
         message: Message,
@@ -169,6 +196,13 @@ class PutRun:
             result = self._store.put(message)
         return self._counted(result)
 
+    def _put_run(self, messages: Sequence[Message]) -> tuple[AppendedRun, PutResult | None] | None:
+        with self._held():
+            run = self._store.put_run(messages)
+            if run is not None and len(run[0]):
+                self._count(len(run[0]), int(run[0].sizes.sum()))
+        return run
+
     def _put_columns(self, message: Message, columns: MessageColumns) -> None:
         with self._held():
             results = self._store.put_columns(message, columns)
@@ -178,11 +212,14 @@ class PutRun:
     def _counted(self, result: PutResult) -> AppendResult:
         if result.append is None or not result.ok:
             raise result.failure(self.messages, str(self._store.config.store_path_root_dir))
-        self.messages += result.append.message_count
-        self.size += result.append.size
+        self._count(result.append.message_count, result.append.size)
+        return result.append
+
+    def _count(self, messages: int, size: int) -> None:
+        self.messages += messages
+        self.size += size
         if self._on_put is not None:
             self._on_put(self.messages)
-        return result.append
 
 
 def _fits_batches(message: Message) -> bool:

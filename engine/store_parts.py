@@ -64,6 +64,7 @@ class StoreParts(MessageReader):
         self._clock = clock
         self._closed = False
         self._followers: tuple[Callable[[], None], ...] = ()
+        self._let_go_to = 0  # physical offset
         root = config.store_path_root_dir
         self.abort = AbortFile(disk, str(root))
         self.flags = RunningFlags()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidArgument
@@ -44,7 +43,7 @@ def to_text(message: StoredMessage, *, redact: bool = False, decompress: bool = 
 
 # --- back ------------------------------------------------------------------------------------------------------------
 
-_TAKEN: tuple[str, ...] = (
+TAKEN: tuple[str, ...] = (
     "topic",
     "queueId",
     "properties",
@@ -54,10 +53,10 @@ _TAKEN: tuple[str, ...] = (
     "bornHost",
     "storeHost",
 )
-_TAKEN += ("reconsumeTimes", "preparedTransactionOffset", "body", "bodyBase64")
-_MADE = {"kind", "msgId", "queueOffset", "physicalOffset", "storedPhysicalOffset", "storeSize", "storeTimestamp"}
-_MADE |= {"bodyCRC", "bodyLength", "decompressedLength"}
-_FIELDS = frozenset(_TAKEN) | _MADE
+TAKEN += ("reconsumeTimes", "preparedTransactionOffset", "body", "bodyBase64")
+MADE_ANEW = {"kind", "msgId", "queueOffset", "physicalOffset", "storedPhysicalOffset", "storeSize", "storeTimestamp"}
+MADE_ANEW |= {"bodyCRC", "bodyLength", "decompressedLength"}
+_FIELDS = frozenset(TAKEN) | MADE_ANEW
 """What a line may hold: what a put takes, and what it makes anew but `get` and `dump commitlog` print."""
 
 
@@ -105,13 +104,13 @@ def from_json(value: Any, *, topic: str | None, queue_id: int | None, now_ms: in
 
 def _unknown(name: str) -> InvalidArgument:
     plain = "".join(c for c in name.lower() if c.isalnum())
-    like = {field.lower(): field for field in _TAKEN}.get(plain)
+    like = {field.lower(): field for field in TAKEN}.get(plain)
     if like is not None:
         hint = f"did you mean {like}?"
     elif name.upper() in (properties.KEYS, properties.TAGS):
         hint = f'it is a property: "properties": {{"{name.upper()}": "…"}}'
     else:
-        hint = "fields of a message: " + ", ".join(_TAKEN)
+        hint = "fields of a message: " + ", ".join(TAKEN)
     return InvalidArgument(f"unknown field {printable(name)}", hint=hint)
 
 
@@ -160,5 +159,5 @@ def _body(value: dict[str, Any]) -> bytes:
         return text.encode("utf-8", "surrogatepass")
     try:
         return base64.b64decode(coded, validate=True)
-    except binascii.Error:
+    except ValueError:  # binascii.Error, or letters that are not ASCII's
         raise InvalidArgument("bodyBase64 is invalid Base64") from None

@@ -128,6 +128,12 @@ class FileBacking(ReferenceCounted):
         except ValueError:  # closed between the two
             return False
 
+    def let_go(self, start: int, end: int) -> None:
+        """Take the whole pages of [start, end) out of this process' memory: they stay in the page cache."""
+        first, last = -(-start // PAGE) * PAGE, end // PAGE * PAGE
+        if first < last:
+            self._segment.let_go(first, last)
+
     def single_pages(self, start: int = 0) -> None:
         """Get the pages from a position on one by one, until the file is full and flushed: see Segment.
 

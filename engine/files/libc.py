@@ -22,7 +22,7 @@ FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02
 FALLOC_ZERO_RANGE = 0x10
 MS_SYNC = 4
-MADV_NORMAL, MADV_RANDOM, MADV_WILLNEED = 0, 1, 3
+MADV_NORMAL, MADV_RANDOM, MADV_WILLNEED, MADV_DONTNEED = 0, 1, 3, 4
 MADV_POPULATE_WRITE = 23
 _OPENAT2 = 437
 """Its number, the same on each machine (but Alpha). Source: openat2(2), Linux 5.6."""
@@ -120,6 +120,13 @@ class Libc:
     def read_ahead(self, address: int, length: int, *, on: bool) -> bool:
         """Whether who reads a page of a range gets its neighbours, too (MADV_NORMAL, or MADV_RANDOM); a hint."""
         return bool(self._library.madvise(address, length, MADV_NORMAL if on else MADV_RANDOM) == 0)
+
+    def unmap_pages(self, address: int, length: int) -> bool:
+        """Take the pages of a range of a shared map of a file out of this process (MADV_DONTNEED); a hint.
+
+        They stay in the page cache, with what was written to them.
+        """
+        return bool(self._library.madvise(address, length, MADV_DONTNEED) == 0)
 
     def populate(self, address: int, length: int) -> bool:
         """Have the pages of a range of a writable map as if each had been written to, and none changed.

@@ -59,6 +59,11 @@ class PagesAhead:
                 self._thread.start()
             self._changed.notify_all()
 
+    def put_off(self, end: int) -> None:
+        """What comes next is written by call, and touches no page: begin anew after this physical offset."""
+        if self.wanted_from != LONG_MAX:
+            self.wanted_from = end + BEGIN
+
     def stop(self) -> None:
         """End the thread."""
         with self._changed:

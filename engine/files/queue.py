@@ -172,6 +172,13 @@ class MappedFileQueue:
                     return file
         return files[0] if first_on_not_found else None
 
+    def let_go(self, start: int, end: int) -> None:
+        """Have the pages of what lies in [start, end) in the page cache alone: see MappedFile."""
+        for file in self._files:
+            first, last = start - file.file_from_offset, end - file.file_from_offset
+            if first < file.file_size and last > 0:
+                file.let_go(max(first, 0), min(last, file.file_size))
+
     def find_by_time(self, timestamp_ms: int) -> MappedFile | None:
         """The first file that was modified at `timestamp_ms` or later, else the last; None in an empty queue."""
         files = self._files

@@ -156,6 +156,9 @@ class ChannelSegment:
         del start, end
         return False
 
+    def let_go(self, start: int, end: int) -> None:
+        """Have the pages of [start, end), from a page's start on, in the page cache alone, until they are read."""
+
     def single_pages(self, start: int, end: int) -> None:
         """[start, end) is going to be appended to, bit by bit: get its pages one by one.
 
@@ -304,6 +307,12 @@ class MapSegment(ChannelSegment):
         if mapping is None or not self._writable:
             return False
         return self._disk.libc.populate(mapping.address + start, end - start)
+
+    def let_go(self, start: int, end: int) -> None:
+        """As of the base."""
+        mapping = self._map
+        if mapping is not None:
+            self._disk.libc.unmap_pages(mapping.address + start, end - start)
 
     def single_pages(self, start: int, end: int) -> None:
         """As of the base."""

@@ -34,11 +34,13 @@ from engine.format.batch import BatchItem
 from engine.format.columns import MessageColumns
 from engine.format.message import Message, encode_blank
 from engine.format.record import BLANK_SIZE
+from engine.log.append_run import append_run
 from engine.log.begun import begins_a_record
 from engine.log.derive import TopicQueue
 from engine.log.prepare import Prepared, PreparedFurther, Preparer
 from engine.log.prepare_batch import BatchPreparer, PreparedBatch, PreparedColumns
-from engine.log.results import AppendResult, StoreClosed, WriteFailed
+from engine.log.prepare_run import RunPreparer
+from engine.log.results import AppendedRun, AppendResult, StoreClosed, WriteFailed
 from engine.log.source import Segment
 
 _made = tuple.__new__
@@ -69,6 +71,7 @@ class CommitLog:
         self._clock: Clock = clock or disk.now_ms
         self._prepare = Preparer(config)
         self._prepare_batch = BatchPreparer(config, self._prepare)
+        self._prepare_run = RunPreparer(config, self._prepare)
         self._lock = threading.Lock()
         self._table: dict[TopicQueue, int] = {}
         self._sealed = False
@@ -155,6 +158,23 @@ class CommitLog:
     def append_batch(self, message: Message, items: Sequence[BatchItem] | MessageColumns) -> AppendResult:
         """Append a batch: all of it in one file, or nothing. Raises as `append`."""
         return self._append(self._prepare_batch.batch(message, items))
+
+    def append_run(self, messages: Sequence[Message]) -> AppendedRun | None:
+        """Append the plain messages that they begin with, as `append` of each; None: none of them, put them alone.
+
+        Raises StoreClosed. For one thread at a time.
+        """
+        prepared = self._prepare_run.run(messages)
+        if prepared is None:
+            return None
+        with self._lock:
+            self._check_open()
+            now = self.begin_time_in_lock = self._clock()
+            self._pages.put_off(self.appended)
+            try:
+                return append_run(prepared, self._table, self._file_for, now)
+            finally:
+                self.begin_time_in_lock = 0
 
     def batches(self, message: Message, columns: MessageColumns) -> list[MessageColumns]:
         """Any number of messages as batches, each of a size that `append_batch` takes. Raises MessageRefused."""

@@ -135,16 +135,22 @@ class PreparedFurther:
 
 
 class Preparer:
-    """Prepares messages by a store's settings. Thread-safe: what it remembers could be rebuilt at any time."""
+    """Prepares messages by a store's settings. Thread-safe: what it remembers could be rebuilt at any time.
+
+    Attributes:
+        max_record: bytes of a record at most.
+        reserved: bytes of the property CRC that ends each record; 0: it has none.
+    """
 
     def __init__(self, config: StoreConfig) -> None:
         self._levels: DelayLevels | None = None  # a store whose own can't be read takes what is not delayed
         self._config = config
         self._max_message_size = config.max_message_size
-        self._max_record = config.mapped_file_size_commit_log - BLANK_SIZE
+        self.max_record = config.mapped_file_size_commit_log - BLANK_SIZE
         self._multi_dispatch = config.enable_multi_dispatch
         self._lmq = config.enable_lmq
         self._sealed, self._long_topics = config.property_crcs, config.long_topics
+        self.reserved = property_crc.SIZE if config.property_crcs else 0
         self._known: dict[tuple[str, int, int, int, int], Destination] = {}
 
     def one(self, message: Message) -> Prepared | PreparedFurther:
@@ -173,7 +179,7 @@ class Preparer:
         if not LONG_MIN <= born_timestamp <= LONG_MAX:
             raise MessageRefused(f"number out of range for its field: bornTimestamp {born_timestamp}")
         size = destination.template.fixed_size + len(body) + len(raw)
-        if size > self._max_record:
+        if size > self.max_record:
             raise MessageRefused(f"record of {size} bytes does not fit into a segment: see mappedFileSizeCommitLog")
         if further:
             return PreparedFurther(destination, message, further)

@@ -8,6 +8,7 @@ error behind it: a status says what to do, the error says why.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +19,9 @@ from engine.format.quantities import counted
 from engine.log.records import NOTHING, Records
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from engine.format.message import StoredMessage
     from engine.format.record_columns import RecordColumns
 
@@ -112,6 +116,33 @@ class AppendResult(NamedTuple):
     def msg_id(self) -> str:
         """The offset message ids, joined by commas. Source: AppendMessageResult#getMsgId."""
         return ",".join(make_msg_id(self.store_host, offset) for offset in self.offsets)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AppendedRun:
+    """Where messages lie that were appended in one go, in their order.
+
+    Attributes:
+        store_timestamp: ms, of all.
+        physical_offsets, queue_offsets: int64[n], of each.
+        sizes: int64[n], bytes of each one's record.
+        failure: what kept those after them from it; None: nothing did.
+    """
+
+    store_timestamp: int
+    physical_offsets: NDArray[np.int64]
+    queue_offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    failure: StorageError | None = None
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def results(self, store_hosts: Iterable[Host]) -> Iterator[AppendResult]:
+        """What a put of each alone answers. `store_hosts`: of each."""
+        columns = (column.tolist() for column in (self.physical_offsets, self.sizes, self.queue_offsets))
+        for host, physical, size, offset in zip(store_hosts, *columns, strict=True):
+            yield AppendResult(physical, size, self.store_timestamp, offset, host, (physical,))
 
 
 class PutResult(NamedTuple):

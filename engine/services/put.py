@@ -18,6 +18,7 @@ from engine.errors import RStoreError, Shortage, StorageError
 from engine.format import properties
 from engine.format.quantities import counted
 from engine.log.results import (
+    AppendedRun,
     MessageRefused,
     PutMessageStatus,
     PutResult,
@@ -146,16 +147,8 @@ class PutService:
             append = log.append(message) if items is None else log.append_batch(message, items)
         except MessageRefused as error:
             return PutResult(error.status, error=error)
-        except StoreClosed as error:
-            return PutResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, error=error)
-        except WriteFailed as error:
-            return PutResult(PutMessageStatus.UNKNOWN_ERROR, error=error)
         except StorageError as error:
-            if not isinstance(error, Shortage):
-                return PutResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, error=error)
-            # Apache has CREATE_MAPEDFILE_FAILED for a full disk, too: of which a client can't tell that it passes.
-            self._no_space = (error, log.max_offset)
-            return PutResult(_UNAVAILABLE, error=error)
+            return self._failed(error)
         self._appended()
         if self._never_waits:
             return _made(PutResult, (_OK, append, None))
@@ -170,6 +163,36 @@ class PutService:
             replicate = self.replicate or _no_slave
             waiting = (*waiting, replicate(append.next_offset))
         return _made(Pending, (append, waiting)) if waiting else PutResult(_OK, append)
+
+    def put_run(self, messages: Sequence[Message]) -> tuple[AppendedRun, PutResult | None] | None:
+        """Put the first of some messages in one go, in their order; and the answer to the one that failed after them.
+
+        None: nothing was done, as the first of them, or all, are to be put alone, and are answered then. For one
+        thread at a time.
+        """
+        if not self._never_waits or self._asks_more or self.closed or not self._flags.writeable:
+            return None
+        try:
+            run = self._log.append_run(messages)
+        except StoreClosed:
+            return None
+        if run is None:
+            return None
+        if len(run):
+            self._appended()
+        return run, None if run.failure is None else self._failed(run.failure)
+
+    def _failed(self, error: StorageError) -> PutResult:
+        """The answer to an append that the system has refused."""
+        if isinstance(error, StoreClosed):
+            return PutResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, error=error)
+        if isinstance(error, WriteFailed):
+            return PutResult(PutMessageStatus.UNKNOWN_ERROR, error=error)
+        if not isinstance(error, Shortage):
+            return PutResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, error=error)
+        # Apache has CREATE_MAPEDFILE_FAILED for a full disk, too: of which a client can't tell that it passes.
+        self._no_space = (error, self._log.max_offset)
+        return PutResult(_UNAVAILABLE, error=error)
 
     def _check(self, message: Message) -> PutResult | None:
         """Why the store takes no message now, if it doesn't."""

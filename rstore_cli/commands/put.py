@@ -109,9 +109,8 @@ def _put_lines(settings: Settings, config: StoreConfig, name: str, topic: str | 
     with ExitStack() as stack:
         messages = parsed(open_lines(stack, name), name, topic, queue, store_host(config))
         run = stack.enter_context(_opened(settings, config, topic))
-        for answer in run.each(messages):
-            if output.json:
-                output.line(answer.to_json())
+        for answer in run.blocks(messages, answers=output.json):
+            output.line(answer.to_json())
     if not output.json:
         _summary(output, run)
 

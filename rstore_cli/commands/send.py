@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from rstore_cli.put_lines import open_lines, parsed
 from rstore_cli.render import printable
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     from engine.client.messages import OutgoingMessage
     from engine.client.send_run import SendRun
     from engine.client.sending import SendResult
@@ -214,12 +217,13 @@ def _from_lines(lines: BinaryIO, model: OutgoingMessage) -> Iterator[OutgoingMes
             yield replace(model, body=text)
 
 
-def _from_json(lines: Iterable[str], name: str, topic: str | None) -> Iterator[OutgoingMessage]:
+def _from_json(lines: BufferedReader, name: str, topic: str | None) -> Iterator[OutgoingMessage]:
     from engine.client.messages import OWN, OutgoingMessage
     from engine.format.hosts import LOOPBACK
     from engine.format.properties import DELAY, KEYS, TAGS
 
-    for message in parsed(lines, name, topic, None, LOOPBACK, hint=_CORRECT):
+    blocks = parsed(lines, name, topic, None, LOOPBACK, hint=_CORRECT)
+    for message in itertools.chain.from_iterable(blocks):
         words = dict(message.properties)
         level = words.get(DELAY, "0")
         plain = inflate(message.body, message.sys_flag)
