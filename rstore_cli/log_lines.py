@@ -1,25 +1,37 @@
 """Messages of a range of the log as JSON lines: the text of messages.to_json, without an object for each message.
 
-Hosts and topics repeat, so each is put into words once; a record's fixed part is one unpack.
+Hosts and topics repeat, so each is put into words once; a record's fixed part is one unpack. Records that were read by
+kernels are put into words by one (engine.log.kernels.json_lines), many at once.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from json.encoder import JSONEncoder, encode_basestring, encode_basestring_ascii
 from typing import TYPE_CHECKING
 
 from engine.format import hosts, message, properties, sysflag
 from engine.format.message_json import to_json
 from engine.format.record import MESSAGE_MAGIC, V4_HEAD
+from engine.log.batch import RecordBatch
 
 if TYPE_CHECKING:
-    from engine.log.scan import RecordBatch
+    from engine.format.buffers import Buffer
 
 _V6 = sysflag.HOSTS_V6_MASK
 _REMEMBERED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MadeLines:
+    """Lines of messages, UTF-8, in blocks; and how many they are."""
+
+    blocks: list[Buffer]
+    count: int
 
 
 class LogLines:
@@ -28,10 +40,30 @@ class LogLines:
     def __init__(self, kind: str, *, redact: bool, ascii: bool) -> None:  # noqa: A002 - json's own word
         self._kind = kind
         self._redact = redact
+        self._ascii = ascii
         self._word: Callable[[str], str] = encode_basestring_ascii if ascii else encode_basestring
         self._json = JSONEncoder(ensure_ascii=ascii, separators=(",", ":")).encode
         self._host = lru_cache(_REMEMBERED)(self._host_of)
         self._topic = lru_cache(_REMEMBERED)(lambda raw: self._word(raw.decode("utf-8", "replace")))
+
+    def made(self, batch: RecordBatch, topic: bytes | None = None, most: int | None = None) -> MadeLines:
+        """The lines of `lines`, the first `most` of them. Thread-safe."""
+        if batch.table is None or self._ascii:
+            lines = list(islice(self.lines(batch, topic), most))
+            return MadeLines(["".join(lines).encode()] if lines else [], len(lines))
+        import numpy as np
+
+        from engine.log.kernels.json_lines import LineForm, LineMaker
+
+        def plain(i: int) -> bytes | None:
+            one = RecordBatch(batch.base, batch.buffer, table[i : i + 1])
+            return next((line.encode() for line in self.lines(one, topic)), None)
+
+        table = batch.table
+        maker = LineMaker(LineForm(self._kind, self._redact, topic))
+        at, sizes = (np.ascontiguousarray(table[:, i]) for i in range(2))
+        made = list(maker.blocks(batch.buffer, at, sizes, plain, base=batch.base, most=most))
+        return MadeLines([block for block, _ in made], sum(count for _, count in made))
 
     def lines(self, batch: RecordBatch, topic: bytes | None = None) -> Iterator[str]:
         """A line, with its end, for each message of the batch (of `topic`, as stored)."""

@@ -19,8 +19,7 @@ from rstore_cli.commands.dump_timer import Limit
 from rstore_cli.render import say_not_read
 
 if TYPE_CHECKING:
-    from engine.inspect.dump.dump import LogRow
-    from engine.log.scan import RecordBatch
+    from engine.inspect.store.survey import StoreFiles
     from rstore_cli.render import Output
 
 app = typer.Typer(
@@ -69,7 +68,7 @@ def commitlog(
     config = settings.load()
 
     from engine.files.disk import Disk
-    from engine.inspect.dump.dump import DAMAGE, dump_log, dump_log_batches
+    from engine.inspect.dump.dump import DAMAGE, dump_log
     from engine.inspect.store.known_names import KnownNames
     from engine.inspect.store.not_read import not_read
     from engine.inspect.store.survey import survey
@@ -81,12 +80,10 @@ def commitlog(
     damaged = bool(beside)
     shown = 0
     if output.json:
-        threads = jobs if limit is None else 1  # who asks for a few is not to wait for many
-        batches = dump_log_batches(Disk(), files, start=low, end=high, jobs=threads)
-        for line, is_damage in islice(_log_lines(output, batches, topic, redact), limit):
-            damaged |= is_damage
-            shown += not is_damage
-            sys.stdout.write(line)
+        wanted = _LogLines(output, topic, redact, limit)
+        wanted.show(files, low, high, jobs)
+        damaged |= wanted.damaged
+        shown = wanted.shown
     else:
         for row in islice(dump_log(Disk(), files, start=low, end=high, topic=topic), limit):
             damaged |= row.kind == DAMAGE
@@ -102,23 +99,52 @@ def commitlog(
         raise typer.Exit(FOUND)
 
 
-def _log_lines(
-    output: Output, batches: Iterable[LogRow | RecordBatch], topic: str | None, redact: bool
-) -> Iterator[tuple[str, bool]]:
-    """JSON lines, and which of them are damage."""
-    from engine.inspect.dump.dump import BLANK, DAMAGE, MESSAGE, stored_topic
-    from engine.log.scan import RecordBatch
-    from rstore_cli.log_lines import LogLines
-    from rstore_cli.log_rows import row_line
+class _LogLines:
+    """The log as JSON lines on stdout, `limit` of them. `shown`: those that are no damage; `damaged`: some are."""
 
-    maker = LogLines(MESSAGE, redact=redact, ascii=output.ascii)
-    wanted = None if topic is None else stored_topic(topic)
-    for one in batches:
-        if isinstance(one, RecordBatch):
-            for line in maker.lines(one, wanted):
-                yield line, False
-        elif topic is None or one.kind != BLANK:
-            yield row_line(one, output.encoded), one.kind == DAMAGE
+    def __init__(self, output: Output, topic: str | None, redact: bool, limit: int | None) -> None:
+        self._output = output
+        self._topic = topic
+        self._redact = redact
+        self._left = limit
+        self.shown = 0
+        self.damaged = False
+
+    def show(self, files: StoreFiles, start: int | None, end: int | None, jobs: int | None) -> None:
+        """Between two physical offsets, read and put into words by `jobs` threads. Raises StorageError."""
+        from engine.files.disk import Disk
+        from engine.inspect.dump.dump import BLANK, DAMAGE, MESSAGE, LogRow, dump_log_made, stored_topic
+        from rstore_cli.blocks import BlockWriter
+        from rstore_cli.log_lines import LogLines
+        from rstore_cli.log_rows import row_line
+
+        if self._left == 0:
+            return
+        output = self._output
+        maker = LogLines(MESSAGE, redact=self._redact, ascii=output.ascii)
+        topic = None if self._topic is None else stored_topic(self._topic)
+        threads = jobs if self._left is None else 1  # who asks for a few is not to wait for many
+        made = dump_log_made(
+            Disk(), files, lambda batch: maker.made(batch, topic, self._left), start=start, end=end, jobs=threads
+        )
+        with BlockWriter(ascii=output.ascii) as writer:
+            for one in made:
+                if not isinstance(one, LogRow):
+                    for block in one.blocks:
+                        writer.write(block)
+                    count = one.count
+                    self.shown += count
+                elif one.kind == BLANK and topic is not None:
+                    continue
+                else:
+                    writer.write(row_line(one, output.encoded).encode("utf-8", "backslashreplace"))
+                    count = 1
+                    self.shown += one.kind != DAMAGE
+                    self.damaged |= one.kind == DAMAGE
+                if self._left is not None:
+                    self._left -= count
+                    if self._left == 0:
+                        return
 
 
 def _on_spark(

@@ -7,9 +7,9 @@ live process writes, the rows end with what is sound.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.errors import CannotRepair, FormatError, RStoreError, WrongFileSize
 from engine.files.lock import holder_of
@@ -26,7 +26,7 @@ from engine.inspect.store.timer_wheel import read_timer_check
 from engine.log.ahead import scan_ahead
 from engine.log.derive import TopicQueue
 from engine.log.index_reader import ClosedIndexFile
-from engine.log.scan import MISSING_SEGMENT, Damage, Event, Gap, RecordBatch, Scanner
+from engine.log.scan import MISSING_SEGMENT, Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import ClosedLog
 from engine.log.threads import threads_of
 
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from engine.format.timer_check import TimerCheck
 
 MESSAGE, BLANK, DAMAGE = "message", timer_log.BLANK, timer_log.DAMAGE
+_Made = TypeVar("_Made")
+_SPLIT = 1 << 20
+"""Bytes of log that a thread scans in one go: what is made of them may take a multiple, and waits for its turn."""
 _JSON = (".json", ".json" + BACKUP)
 
 
@@ -93,11 +96,27 @@ def dump_log_batches(
     jobs: int | None = 1,
     back: int | None = None,
 ) -> Iterator[LogRow | RecordBatch]:
-    """As `dump_log`, messages as the batches in which they are read.
+    """As `dump_log`, messages as the batches in which they are read. Arguments and errors: those of `dump_log_made`."""
+    return dump_log_made(disk, store, lambda batch: batch, start=start, end=end, jobs=jobs, back=back)
+
+
+def dump_log_made(
+    disk: Disk,
+    store: StoreConfig | StoreFiles,
+    make: Callable[[RecordBatch], _Made],
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    jobs: int | None = 1,
+    back: int | None = None,
+) -> Iterator[LogRow | _Made]:
+    """As `dump_log`, messages as what is made of the batches in which they are read.
 
     Args:
         disk: how files are reached.
         store: its survey, or the settings that name it.
+        make: called by the threads that read ahead, in any order, once or more for each batch; with one thread when the
+            batch is asked for.
         start: physical offset.
         end: physical offset.
         jobs: threads that read the log ahead (None: one a core); one reads no more than is asked for.
@@ -115,22 +134,36 @@ def dump_log_batches(
         first = files.log[0].offset if start is None else boundary(log, scanner, start, back=back)
         end = live_end(log, end) if live else end
         held: list[Event] = []
-        for event in _events(disk, scanner, first, end, live, jobs):
+        for event, made in _events(disk, scanner, first, end, live, jobs, make):
             if isinstance(event, Damage | Gap):
                 held.append(event)
                 continue
             yield from _rows_of(held, files)
             held.clear()
-            yield event if isinstance(event, RecordBatch) else LogRow(BLANK, event.offset, event.length)
+            if isinstance(event, Blank):
+                yield LogRow(BLANK, event.offset, event.length)
+            elif made is not None:
+                yield made
         tail = [event for event in held if isinstance(event, Damage)]
         for bad in judge_tail(log, tail, live):
             yield LogRow(DAMAGE, bad.offset, bad.length, bad.path, reason=bad.reason)
 
 
-def _events(disk: Disk, scanner: Scanner, start: int, end: int | None, live: bool, jobs: int | None) -> Iterator[Event]:
+def _events(
+    disk: Disk,
+    scanner: Scanner,
+    start: int,
+    end: int | None,
+    live: bool,
+    jobs: int | None,
+    make: Callable[[RecordBatch], _Made],
+) -> Iterator[tuple[Event, _Made | None]]:
+    """Events, each batch with what is made of it."""
     if live or threads_of(jobs) == 1:
-        return settled_events(disk, scanner, start, end, live=live)
-    return (event for event, _ in scan_ahead(scanner, start, end, prepare=len, resume=True, threads=jobs))
+        for event in settled_events(disk, scanner, start, end, live=live):
+            yield event, make(event) if isinstance(event, RecordBatch) else None
+    else:
+        yield from scan_ahead(scanner, start, end, prepare=make, resume=True, threads=jobs, split=_SPLIT)
 
 
 def _rows_of(held: list[Event], files: StoreFiles) -> Iterator[LogRow]:
