@@ -16,6 +16,7 @@ from engine.format.batch_unit import BATCH_UNIT_SIZE, BatchUnit, valid_units
 from engine.format.inner_batch import batch_place, inner_messages
 from engine.format.message import StoredMessage, decode
 from engine.format.quantities import counted, moment
+from engine.format.queue_unit import decode_many
 from engine.inspect.next_step import arguments, command_line, read
 from engine.inspect.store.batch_queue import BadUnits, bad_runs
 from engine.inspect.store.known_names import KnownNames
@@ -24,10 +25,14 @@ from engine.log.derive import TopicQueue
 from engine.log.filters import TagFilter
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from engine.log.results import GetResult
     from engine.read_store import ReadStore
 
 _AT_ONCE = 32
+_UNITS = 1 << 14
 MOST_TOLD = 8
 """Errors of a batch queue's units that are told one by one."""
 
@@ -95,6 +100,36 @@ class QueueReading:
     def queue(self) -> str:
         """TOPIC/QUEUE."""
         return f"{self._request.topic}/{self._request.queue_id}"
+
+    @property
+    def expected(self) -> int:
+        """How many messages it has, if each unit points at one and all tags are asked for."""
+        first = max(self._start, self._low)
+        return max(0, min(self._request.count, self._high - first)) if self._has_files else 0
+
+    def units(self) -> Iterator[NDArray[np.void]]:
+        """The units of so many messages, in their order, unit_dtype() each: fewer where the queue has a gap.
+
+        Raises:
+            StorageError.
+        """
+        queue = self._store.find_queue(self._request.topic, self._request.queue_id)
+        at = max(self._start, self._low)
+        end = at + self.expected
+        while queue is not None and at < end:
+            selected = queue.select(at, min(end - at, _UNITS))
+            if selected is None:
+                return
+            with selected:
+                units = decode_many(selected.view)[: end - at].copy()
+            if not len(units):
+                return
+            yield units
+            at += len(units)
+
+    def end_after(self, passed: int) -> None:
+        """So many messages were read by their units, all that are expected: what `__iter__` says at its end."""
+        self._tell_end(max(self._start, self._low) + passed, passed)
 
     def __iter__(self) -> Iterator[StoredMessage | FormatError]:
         """Its messages; an error for each that its queue names and that is none.

@@ -62,7 +62,7 @@ class LogLines:
         table = batch.table
         maker = LineMaker(LineForm(self._kind, self._redact, topic))
         at, sizes = (np.ascontiguousarray(table[:, i]) for i in range(2))
-        made = list(maker.blocks(batch.buffer, at, sizes, plain, base=batch.base, most=most))
+        made = list(maker.blocks(batch.buffer, at, sizes, at + batch.base, plain, most=most))
         return MadeLines([block for block, _ in made], sum(count for _, count in made))
 
     def lines(self, batch: RecordBatch, topic: bytes | None = None) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,7 @@ from rstore_cli.repository import Archive, ArchiveName, ArchiveOptions, KeyComma
 
 if TYPE_CHECKING:
     from engine.read_queue import BatchQueueReading, QueueReading
+    from engine.read_store import ReadStore
     from rstore_cli.message_rows import Shower
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -97,21 +99,44 @@ def get(
             options += [name for name, is_on in (("--decompress", decompress), ("--json", output.json)) if is_on]
             options += archived.words
             request = QueueRequest(topic, queue, count, offset, tags, time, tuple(options))
-            _show_queue(open_reading(store, request), show)
+            in_blocks = output.json and not (output.ascii or decompress or tags or below is not None)
+            _show_queue(store, open_reading(store, request), show, in_blocks=in_blocks)
         show.tell_archived(archive or "")
     if show.bad or (time is not None and not show.shown):
         raise typer.Exit(FOUND)
 
 
-def _show_queue(reading: QueueReading | BatchQueueReading, show: Shower) -> None:
+def _show_queue(store: ReadStore, reading: QueueReading | BatchQueueReading, show: Shower, *, in_blocks: bool) -> None:
+    """`in_blocks`: many messages may be shown at once."""
+    from engine.read_queue import QueueReading
+
     for text in reading.before:
         show.output.note(text)
-    for message in reading:
-        if isinstance(message, FormatError):
-            show.broken(reading.queue, message)
-        else:
-            show.show(message)
+    sound = 0
+    if in_blocks and isinstance(reading, QueueReading):
+        sound = _show_sound(store, reading, show)
+    if sound and isinstance(reading, QueueReading) and sound == reading.expected:
+        reading.end_after(sound)
+    else:
+        for message in islice(reading, sound, None):
+            if isinstance(message, FormatError):
+                show.broken(reading.queue, message)
+            else:
+                show.show(message)
     if reading.gone:
         show.gone(reading.gone)
     for text in reading.after:
         show.output.note(text)
+
+
+def _show_sound(store: ReadStore, reading: QueueReading, show: Shower) -> int:
+    """The first messages of a reading, many at once, while nothing is wrong; how many."""
+    from rstore_cli.blocks import BlockWriter
+    from rstore_cli.queue_lines import MANY, show_sound
+
+    if reading.expected < MANY:
+        return 0
+    with BlockWriter(ascii=False) as writer:
+        shown = show_sound(reading, store.log.source, show.output.encoded, writer)
+    show.shown += shown
+    return shown

@@ -150,7 +150,7 @@ def test_plain_records_stay_with_the_kernel() -> None:
     table, _ = fast_walk(data, 0, len(data))
     at, sizes = (np.ascontiguousarray(table[:, i]) for i in range(2))
     asked: list[int] = []
-    made = list(LineMaker(LineForm("message")).blocks(data, at, sizes, asked.append, base=0))  # type: ignore[func-returns-value]
+    made = list(LineMaker(LineForm("message")).blocks(data, at, sizes, at, asked.append))  # type: ignore[func-returns-value]
     assert asked == []
     assert sum(count for _, count in made) == len(put)
 
@@ -175,8 +175,8 @@ def test_what_is_no_record_is_left() -> None:
     ]
     at, sizes = (np.array(column, dtype=np.int64) for column in zip(*places, strict=True))
     asked: list[int] = []
-    maker = LineMaker(LineForm(check_crc=True))
-    made = list(maker.blocks(data, at, sizes, asked.append, base=None))  # type: ignore[func-returns-value]
+    maker = LineMaker(LineForm(sound_only=True))
+    made = list(maker.blocks(data, at, sizes, np.zeros_like(at), asked.append))  # type: ignore[func-returns-value]
     assert asked == list(range(1, len(places)))
     assert sum(count for _, count in made) == 1
     assert properties.SEPARATOR not in bytes(made[0][0]).decode()

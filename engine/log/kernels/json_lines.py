@@ -104,13 +104,13 @@ class LineForm:
         kind: what they begin with; None: nothing.
         redact: without bodies.
         topic: only of this topic, as stored; None: of all.
-        check_crc: a body that has not its CRC is left to the caller.
+        sound_only: a record that says another place, or whose body has not its CRC, is left to the caller.
     """
 
     kind: str | None = None
     redact: bool = False
     topic: bytes | None = None
-    check_crc: bool = False
+    sound_only: bool = False
 
 
 class LineMaker:
@@ -127,9 +127,9 @@ class LineMaker:
         buffer: Buffer,
         at: NDArray[np.int64],
         sizes: NDArray[np.int64],
+        places: NDArray[np.int64],
         plain: Callable[[int], bytes | None],
         *,
-        base: int | None,
         most: int | None = None,
     ) -> Iterator[tuple[Buffer, int]]:
         """Lines, some at a time, and how many of them.
@@ -138,8 +138,8 @@ class LineMaker:
             buffer: bytes of the log.
             at: positions of records in it.
             sizes: their bytes.
+            places: their physical offsets.
             plain: the line of the record of a number that is none for the kernel; None where it is not asked for.
-            base: physical offset of the buffer's first byte; None: a record lies where it says.
             most: lines, at most.
         """
         form = self._form
@@ -149,8 +149,8 @@ class LineMaker:
         first, left = 0, len(at) if most is None else most
         while first < len(at) and left > 0:
             first, written, lines, is_odd = _lines(
-                data, at, sizes, first, 0 if base is None else base, base is None, form.check_crc, form.redact,
-                form.topic is not None, self._topic, self._head, left, names, BLOCK // 2, out,
+                data, at, sizes, places, first, form.sound_only, form.redact, form.topic is not None, self._topic,
+                self._head, left, names, BLOCK // 2, out,
             )  # fmt: skip
             if written:
                 yield out[:written].data, lines
@@ -172,7 +172,7 @@ def _array(buffer: Buffer) -> NDArray[np.uint8]:
 
 @compiled
 def _lines(
-    data: Any, ats: Any, sizes: Any, first: int, base: int, own: bool, check_crc: bool, redact: bool,
+    data: Any, ats: Any, sizes: Any, places: Any, first: int, sound_only: bool, redact: bool,
     filtered: bool, topic: Any, head: Any, most: int, names: Any, largest: int, out: Any,
 ) -> tuple[int, int, int, bool]:  # fmt: skip
     """Fills `out` (uint8[BLOCK at most]) from record `first` on: (next record, bytes, lines, whether that one is odd).
@@ -184,21 +184,20 @@ def _lines(
     for i in range(first, len(ats)):
         if count == most:
             return i, written, count, False
-        at, size = ats[i], sizes[i]
+        at, size, place = ats[i], sizes[i], places[i]
         if at < 0 or size < V4_HEAD_SIZE or at > len(data) - size or big32(data, at) != size:
             return i, written, count, True
         flags, body_at, body, topic_at, topic_length, own_at, properties = parts(data, at, at + size)
         stored = big64(data, at + POSITION_PHYSICAL_OFFSET)
-        place = stored if own else base + at
         is_plain = big32(data, at + POSITION_MAGIC) == PLAIN_MAGIC and body_at != 0 and not flags & HOSTS_V6_MASK
-        if not is_plain or place < 0 or stored == _LEAST:
+        if not is_plain or place < 0 or stored == _LEAST or (sound_only and stored != place):
             return i, written, count, True
         if filtered and not _is_topic(data, topic_at, topic_length, topic):
             continue
         room = len(head) + _ROOM + ESCAPED * (topic_length + properties + (0 if redact else body))
         if room > len(out) - written:
             return i, written, count, written == 0 and room > largest
-        if check_crc and body and body_crc(data, body_at, body_at + body) != big32(data, at + POSITION_BODY_CRC):
+        if sound_only and body and body_crc(data, body_at, body_at + body) != big32(data, at + POSITION_BODY_CRC):
             return i, written, count, True
         end = _header(out, written, data, at, place, topic_at, topic_length, head)
         if end >= 0:
