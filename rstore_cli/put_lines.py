@@ -18,8 +18,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-import orjson
-
 from engine.errors import InvalidArgument, from_os_error
 from engine.format import hosts
 from engine.format.message import Message
@@ -269,6 +267,8 @@ class _Maker:
 
 def _values(lines: Sequence[bytes]) -> list[Any]:
     """What each line holds; None: nothing that could be read as a rule. It may be JSON all the same."""
+    import orjson  # here: man pages are made of the commands where nothing but typer is installed
+
     try:
         return list(map(orjson.loads, lines))
     except orjson.JSONDecodeError:

@@ -6,6 +6,7 @@ import functools
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -94,3 +95,21 @@ def test_mandoc_has_no_complaint(place: Path) -> None:
                          capture_output=True, text=True, check=False)  # fmt: skip
     said = [line for line in ran.stdout.splitlines() if "missing date" not in line]  # the same pages from the same code
     assert said == []
+
+
+def test_they_are_made_where_nothing_but_typer_is_installed(tmp_path: Path) -> None:
+    """As when the wheel is built (`requires` of pyproject.toml), or `pip install` builds one."""
+    names = [re.split(r"[^\w-]", one)[0] for one in PROJECT["project"]["dependencies"]]
+    absent = {name.replace("-", "_") for name in names} - {"typer", "rich"} | {"llvmlite", "pythonjsonlogger"}
+    assert {"numpy", "orjson"} <= absent
+    run = f"""if True:
+        import sys
+        from pathlib import Path
+        for name in {sorted(absent)!r}:
+            sys.modules[name] = None  # an import finds nothing
+        from rstore_cli.man_pages import write
+        write(Path({str(tmp_path)!r}), "1.2.3")
+    """
+    ran = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (tmp_path / "share" / "man" / "man1" / "rstore-put.1").exists()
