@@ -143,7 +143,8 @@ class MessageStore(StoreParts):
 
         `wait` False: don't wait for flush or slave (default: as the WAIT property says).
         """
-        return self._puts.put(message, None, wait)
+        answer = self._puts.begin(message, None, wait)
+        return answer if isinstance(answer, PutResult) else self._puts.waited(answer)
 
     def put_batch(self, message: Message, items: Sequence[BatchItem], *, wait: bool | None = None) -> PutResult:
         """Store several messages of one queue, all or none; `message` has what they share."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from engine.errors import FormatError, InvalidArgument
 from engine.format import properties
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from engine.format.buffers import Buffer
 
+_made = tuple.__new__
+"""Makes a NamedTuple of all its fields in half the time of its constructor."""
 _HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
 HEAD_SIZE = _HEAD.size
@@ -29,9 +31,8 @@ ITEM_SIZE = HEAD_SIZE + _SHORT.size
 """Bytes that an item takes beside body and properties."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchItem:
-    """One message of a batch: everything else is the batch's own."""
+class BatchItem(NamedTuple):
+    """One message of a batch: everything else is the batch's own. A tuple: there are a thousand in a batch."""
 
     body: bytes
     flag: int = 0
@@ -80,9 +81,12 @@ def decode(buffer: Buffer) -> tuple[BatchItem, ...]:
     Raises:
         FormatError: a length doesn't fit; `offset` is the item's position in the batch.
     """
+    data = bytes(buffer)
     return tuple(
-        BatchItem(bytes(buffer[at : at + length]), flag, bytes(buffer[own : own + size]))
-        for flag, at, length, own, size in places(buffer)
+        [
+            _made(BatchItem, (data[at : at + length], flag, data[own : own + size]))
+            for flag, at, length, own, size in places(data)
+        ]
     )
 
 
@@ -92,19 +96,20 @@ def places(buffer: Buffer) -> Iterator[tuple[int, int, int, int, int]]:
     Raises:
         FormatError: as `decode`.
     """
-    at = 0
-    while at < len(buffer):
+    at, end = 0, len(buffer)
+    head, short, head_size, short_size = _HEAD.unpack_from, _SHORT.unpack_from, _HEAD.size, _SHORT.size
+    while at < end:
         start = at
-        if len(buffer) - at < _HEAD.size:
+        if end - at < head_size:
             raise FormatError("the batch ends inside a message header", offset=start)
-        _, _, _, flag, body_length = _HEAD.unpack_from(buffer, at)
-        body_at = at + _HEAD.size
+        _, _, _, flag, body_length = head(buffer, at)
+        body_at = at + head_size
         at = body_at + body_length
-        if body_length < 0 or at + _SHORT.size > len(buffer):
+        if body_length < 0 or at + short_size > end:
             raise FormatError(f"body length {body_length} exceeds the batch", offset=start)
-        (properties_length,) = _SHORT.unpack_from(buffer, at)
-        at += _SHORT.size
-        if properties_length < 0 or at + properties_length > len(buffer):
+        (properties_length,) = short(buffer, at)
+        at += short_size
+        if properties_length < 0 or at + properties_length > end:
             raise FormatError(f"properties length {properties_length} exceeds the batch", offset=start)
         yield flag, body_at, body_length, at, properties_length
         at += properties_length

@@ -153,7 +153,17 @@ class CommitLog:
         Raises:
             MessageRefused: it can't be stored. DiskFull, StorageError: nothing was appended.
         """
-        return self._append(self._prepare.one(message))
+        prepared = self._prepare.one(message)
+        if type(prepared) is not Prepared:
+            return self._append(prepared)
+        with self._lock:  # as `_append`
+            if self._sealed:
+                self._check_open()
+            now = self.begin_time_in_lock = self._clock()
+            try:
+                return self._append_one(prepared, now)
+            finally:
+                self.begin_time_in_lock = 0
 
     def append_batch(self, message: Message, items: Sequence[BatchItem] | MessageColumns) -> AppendResult:
         """Append a batch: all of it in one file, or nothing. Raises as `append`."""
@@ -227,17 +237,22 @@ class CommitLog:
                 self.begin_time_in_lock = 0
 
     def _append_one(self, prepared: Prepared, now: int) -> AppendResult:
-        destination, size = prepared.destination, prepared.size
-        queue = destination.queue
-        queue_offset = self._table.get(queue, 0) if destination.numbered else 0
+        destination, size = prepared[0], prepared[1]
+        queue, numbered = destination.queue, destination.numbered
+        queue_offset = self._table.get(queue, 0) if numbered else 0
         file = self._file_for(size)
-        physical = file.file_from_offset + file.wrote_position
-        self._put(file, prepared.record(queue_offset, physical, now))
+        position = file.wrote_position
+        physical = file.file_from_offset + position
+        data = prepared.record(queue_offset, physical, now)
+        try:  # as `_put`
+            if file.append(data) is None:
+                raise StorageError(f"{size} bytes don't fit", path=file.path, offset=position)
+        except StorageError as error:
+            raise self._not_put(file, position, size, error) from error
         file.store_timestamp = now
-        if destination.numbered:
+        if numbered:
             self._table[queue] = queue_offset + 1
-        store_host = destination.template.store_host
-        return _made(AppendResult, (physical, size, now, queue_offset, store_host, (physical,)))
+        return _made(AppendResult, (physical, size, now, queue_offset, destination.store_host, (physical,)))
 
     def _append_further(self, prepared: PreparedFurther, now: int) -> AppendResult:
         table = self._table
@@ -309,19 +324,19 @@ class CommitLog:
         try:
             if file.append(data) is None:
                 raise StorageError(f"{len(data)} bytes don't fit", path=file.path, offset=position)
-        except Shortage:
-            self._wipe(file, position, len(data))
-            raise
         except StorageError as error:
-            self._wipe(file, position, len(data))
-            raise WriteFailed(error.message, path=error.path, offset=error.offset, hint=error.hint) from error
+            raise self._not_put(file, position, len(data), error) from error
 
     @staticmethod
-    def _wipe(file: MappedFile, position: int, length: int) -> None:
+    def _not_put(file: MappedFile, position: int, length: int, error: StorageError) -> StorageError:
+        """The error to raise for one of a write, whose bytes are wiped."""
         if not file.mapped and not file.has_write_buffer:
             # The disk ends this at the same byte as the write that failed: all that was written is wiped then.
             with contextlib.suppress(StorageError):
                 file.write_at(position, bytes(length))
+        if isinstance(error, Shortage):
+            return error
+        return WriteFailed(error.message, path=error.path, offset=error.offset, hint=error.hint)
 
     def _check_open(self) -> None:
         if self._sealed:

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 from engine.config import delay_levels
 from engine.errors import InvalidArgument
 from engine.format import names, properties, property_crc, sysflag
 from engine.format.delay import DelayLevels, queue_of_level
-from engine.format.hashing import body_crc
+from engine.format.hashing import CRC_MASK, body_crc
 from engine.format.message import DueMessage, Message, with_properties
 from engine.format.numbers import LONG_MAX, LONG_MIN
 from engine.format.record import BLANK_SIZE, PROPERTIES_MAX_LENGTH
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _made = tuple.__new__
 """As in engine.log.commitlog."""
+_NAME_VALUE, _SEPARATOR, _DELAY = properties.NAME_VALUE.join, properties.SEPARATOR.join, properties.DELAY
 _TEMPLATES = 10_000
 """Templates that are kept: a store has that many queues at most, as a rule."""
 
@@ -43,7 +45,7 @@ _TEMPLATES = 10_000
 class Destination:
     """Where a message goes, and what its record has in common with others that go there."""
 
-    __slots__ = ("numbered", "queue", "template")
+    __slots__ = ("born_host", "fixed_size", "numbered", "queue", "store_host", "template")
 
     def __init__(self, message: Message, *, sealed: bool = False, long_topics: bool = False) -> None:
         """Raises MessageRefused: a topic that no queue can have, a number that its field can't hold."""
@@ -54,14 +56,15 @@ class Destination:
             raise MessageRefused(error.message, hint=error.hint) from None
         except struct.error as error:
             raise MessageRefused(f"number out of range for its field: {error}") from None
+        self.born_host, self.store_host = self.template.born_host, self.template.store_host
+        self.fixed_size = self.template.fixed_size
         self.queue = TopicQueue(message.topic, message.queue_id)
         self.numbered = sysflag.is_consumable(message.sys_flag)
 
     def has_hosts(self, born: Host, store: Host) -> bool:
         """Whether these are its hosts."""
-        template = self.template
-        return (template.born_host is born or template.born_host == born) and (
-            template.store_host is store or template.store_host == store
+        return (self.born_host is born or self.born_host == born) and (
+            self.store_host is store or self.store_host == store
         )
 
 
@@ -93,12 +96,13 @@ class Prepared(NamedTuple):
         """The record's bytes."""
         destination, size, crc, born_timestamp, body, raw = self
         template = destination.template
-        head = template.pack(
-            size, template.magic, crc, template.queue_id, template.flag, queue_offset, physical_offset,
-            template.sys_flag, born_timestamp, template.born, store_timestamp, template.store, len(body),
+        pack, magic, queue_id, flag, sys_flag, born, store, topic, reserved = template.constant
+        head = pack(
+            size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born,
+            store_timestamp, store, len(body),
         )  # fmt: skip
-        record = b"".join((head, body, template.topic, length_of_properties(len(raw) + template.reserved), raw))
-        return record + property_crc.encode(body_crc(record)) if template.reserved else record
+        record = b"".join((head, body, topic, length_of_properties(len(raw) + reserved), raw))
+        return record + property_crc.encode(body_crc(record)) if reserved else record
 
 
 class PreparedFurther:
@@ -161,14 +165,28 @@ class Preparer:
         """
         topic, body, queue_id, pairs, flag, sys_flag, born_timestamp, born, store, times, prepared = message
         destination = self._known.get((topic, queue_id, flag, sys_flag, times))
-        if destination is None or prepared or not destination.has_hosts(born, store):
+        if (
+            destination is None
+            or prepared
+            or (
+                (destination.born_host is not born or destination.store_host is not store)
+                and not destination.has_hosts(born, store)
+            )
+        ):
             destination = self._destination(message)
-        raw = raw_properties(pairs, destination.template.reserved) if pairs else b""
+        if not pairs:
+            raw = b""
+        elif self.reserved:
+            raw = raw_properties(pairs, self.reserved)
+        else:  # as there, without its calls: they take as long as the work
+            raw = _SEPARATOR(map(_NAME_VALUE, pairs.items())).encode("utf-8", "replace")
+            if len(raw) > PROPERTIES_MAX_LENGTH:
+                raw = raw_properties(pairs)
         if len(body) > self._max_message_size:
             raise MessageRefused(f"body is longer than {self._max_message_size} bytes", hint="see maxMessageSize")
         further = self._further_queues(message) if self._multi_dispatch else ()
         if (
-            properties.DELAY in pairs
+            _DELAY in pairs
             and destination.numbered
             and properties.delay_level(pairs) > 0
             and not isinstance(message, DueMessage)
@@ -178,12 +196,12 @@ class Preparer:
             raw = raw_properties(message.properties, destination.template.reserved)
         if not LONG_MIN <= born_timestamp <= LONG_MAX:
             raise MessageRefused(f"number out of range for its field: bornTimestamp {born_timestamp}")
-        size = destination.template.fixed_size + len(body) + len(raw)
+        size = destination.fixed_size + len(body) + len(raw)
         if size > self.max_record:
             raise MessageRefused(f"record of {size} bytes does not fit into a segment: see mappedFileSizeCommitLog")
         if further:
             return PreparedFurther(destination, message, further)
-        return _made(Prepared, (destination, size, body_crc(body), born_timestamp, body, raw))
+        return _made(Prepared, (destination, size, crc32(body) & CRC_MASK, born_timestamp, body, raw))
 
     def destination(self, message: Message) -> Destination:
         """Where it goes, remembered for the next message that goes there. Raises MessageRefused."""

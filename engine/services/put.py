@@ -103,7 +103,11 @@ class PutService:
         `wait` False: don't wait for flush and slave (default: as the WAIT property says).
         """
         answer = self.begin(message, items, wait)
-        return answer if isinstance(answer, PutResult) else answer.wait(self._patience)
+        return answer if isinstance(answer, PutResult) else self.waited(answer)
+
+    def waited(self, pending: Pending) -> PutResult:
+        """The answer to what was begun, when all that was asked for is done."""
+        return pending.wait(self._patience)
 
     def put_columns(self, message: Message, columns: MessageColumns, wait: bool | None) -> tuple[PutResult, ...]:
         """Put any number of messages as batches, one after another, up to the first that can't be stored.
