@@ -30,6 +30,7 @@ class Size(enum.Enum):
 
     LOG = "log"
     PUTS = "puts"
+    LINES = "lines"
     SYNC = "sync"
     GETS = "gets"
     LOOKUPS = "lookups"
@@ -41,6 +42,7 @@ class Size(enum.Enum):
         most = {
             Size.LOG: messages,
             Size.PUTS: 1 << 20,
+            Size.LINES: 200_000,
             Size.SYNC: 1000 + 300 * callers,
             Size.GETS: 1_000_000,
             Size.LOOKUPS: 20_000,
@@ -64,8 +66,8 @@ class Job:
         size: how many messages.
         callers: threads that put.
         settings: Apache's settings beside the sizes, on both sides.
-        command: words of the command line that do the same: a whole process, with its start. `{topic}` and `{middle}`
-            in them are the first topic, and the middle of its first queue.
+        command: words of the command line that do the same: a whole process, with its start. `{topic}`, `{middle}`
+            and `{lines}` in them are the first topic, the middle of its first queue, and a file of the messages to put.
         inside: whether there is a measure without the start of a process, too.
         cold: whether a cold page cache is measured where that is asked for; otherwise it is warm.
         exits: exit codes with which the command has done its work: 1 says that there was something to find.
@@ -220,6 +222,13 @@ JOBS = (
         "put-batch",
         size=Size.PUTS,
     ),
+    Job(
+        "put-jsonl",
+        "put of 200,000 messages from JSON lines",
+        "PutRun.blocks of message objects, one thread, until the last one is put",
+        size=Size.LINES,
+        command=("put", "--jsonl", "{lines}"),
+    ),
     _sync(1),
     _sync(16),
     _sync(64),
@@ -350,6 +359,8 @@ FLOORS = (
     Floor("reindex", "b128", Against.INSIDE, 3.0),
     Floor("put-batch", "b128", Against.INSIDE, 2.0, peer="put-one"),
     Floor("put-one", "b128", Against.INSIDE, 0.3),
+    Floor("put-jsonl", "b1k", Against.SECONDS, 1.33),
+    Floor("put-jsonl", "b1k", Against.MEMORY, 200.0),
     Floor("help", SPARSE, Against.SECONDS, 0.2),
     Floor("get-first", SPARSE, Against.SECONDS, 0.4),
     *(Floor(job, SPARSE, Against.SECONDS, 1.0) for job in ("status", "doctor", "expire")),

@@ -51,6 +51,7 @@ SECONDS = (
     ("expire", SPARSE, "`expire --force --dry-run`, the same"),
     ("get-first", SPARSE, "`get` of one message, the same"),
     ("help", SPARSE, "`rstore --help`"),
+    ("put-jsonl", "b1k", "`put --jsonl` of 200,000 messages of 1 KiB"),
 )
 _WORKLOADS = tuple(reversed(PLAIN))
 assert _WORKLOADS == ("b128", "b1k")

@@ -20,9 +20,11 @@ from engine.bench.options import SMALLEST, BenchOptions
 from engine.bench.results import Cache, JobPlace, Results, Side
 from engine.bench.stores import LEFT, CopyState, KeptStore, Made
 from engine.bench.timing import MeasureTask
-from engine.bench.work import BATCH
+from engine.bench.work import BATCH, write_lines
 from engine.bench.workload import MIB, Workload, growing, workloads
 from engine.errors import StorageError
+from engine.files.disk import Disk
+from engine.repair.create import create_store
 
 _MAKE_S = 1800
 _SPARK_S = 3600
@@ -74,6 +76,11 @@ def _work_directory(named: Path | None) -> Iterator[Path]:
             yield Path(made)
     except OSError as error:
         raise StorageError((error.strerror or str(error)).lower(), path=error.filename) from None
+
+
+def _lines_of(root: Path) -> Path:
+    """Where the messages lie that are put into a store."""
+    return root.with_suffix(".jsonl")
 
 
 @dataclass(slots=True)
@@ -336,11 +343,16 @@ class _Run:
             )
         finally:
             stores.remove(root)
+            _lines_of(root).unlink(missing_ok=True)
 
     def _command(self, task: MeasureTask, job: Job) -> list[str]:
         assert job.command is not None
         middle = task.messages // task.workload.queues // 2
-        words = [word.format(topic=task.workload.topic(0), middle=middle) for word in job.command]
+        lines = _lines_of(task.root)
+        words = [word.format(topic=task.workload.topic(0), middle=middle, lines=lines) for word in job.command]
+        if job.size is Size.LINES:
+            create_store(Disk(), task.config)
+            write_lines(task, lines)
         # the log of a measured store may have hard links: its copies are made by them
         store = [] if job.name == "help" else ["--store", str(task.root), "--follow-links"]
         return [*self.wanted.program, *store, *words]

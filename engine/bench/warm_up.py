@@ -27,6 +27,7 @@ _STEPS = {
     "reindex": "reindex",
     "get-columns": "gets",
     "put-batch": "puts",
+    "put-jsonl": "puts of a list",
 }
 
 

@@ -19,6 +19,8 @@ from engine.files.lock import StoreLock
 from engine.log.results import GetMessageStatus
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engine.format.message import Message
     from engine.log.results import GetResult, PutResult
     from engine.store import MessageStore
@@ -27,6 +29,8 @@ POOL = 1024
 """Different messages that the puts go round in, on both sides."""
 BATCH = 1024
 """Messages of a batch, on both sides."""
+BLOCK = 240
+"""Messages of a block, as many as `put --jsonl` reads at a time where their bodies have 1 KiB."""
 PULL = 32
 _DISPATCH_MS = 600_000
 
@@ -112,6 +116,34 @@ def put_batch(task: MeasureTask, timed: Timer) -> Done:
     from engine.log.frames import columns_of
 
     return _put_frames(task, timed, lambda store, shared, frame: store.put_columns(shared, columns_of(frame)))
+
+
+def put_list(task: MeasureTask, timed: Timer) -> Done:
+    """`count` messages in blocks, as `rstore put --jsonl` puts them when they are parsed."""
+    from engine.put_run import PutRun
+
+    messages = _Messages(task)
+    with _opened(task) as store:
+        run = PutRun(store)
+        with timed():
+            firsts = range(0, task.count, BLOCK)
+            blocks = ([messages.of(n) for n in range(at, min(at + BLOCK, task.count))] for at in firsts)
+            for _ in run.blocks(blocks, answers=False):
+                pass
+        return _dispatched(store, task, timed)
+
+
+def write_lines(task: MeasureTask, path: Path) -> None:
+    """The messages of `put_list` as `rstore put --jsonl` takes them, their bodies as text of the same length."""
+    import json
+
+    messages = _Messages(task)
+    with path.open("w", encoding="ascii") as file:
+        for number in range(task.count):
+            message = messages.of(number)
+            text = message.body.hex()[: len(message.body)]
+            line = {"topic": message.topic, "body": text, "properties": dict(message.properties)}
+            file.write(json.dumps(line) + "\n")
 
 
 def put_items(task: MeasureTask, timed: Timer) -> Done:
@@ -284,6 +316,7 @@ WORK: Mapping[str, Work] = {
     "put-one": put_one,
     "put-batch": put_batch,
     "put-items": put_items,
+    "put-jsonl": put_list,
     "put-sync-1": put_sync,
     "put-sync-16": put_sync,
     "put-sync-64": put_sync,
