@@ -330,9 +330,9 @@ class ReadStore(MessageReader):
     def _walk_index(
         self, topic: str, key: str, begin: int, end: int, max_num: int, accept: Callable[[int], bool]
     ) -> tuple[int, int]:
-        from engine.format.hashing import index_key_hash
+        from engine.format.hashing import message_key_hash
 
-        wanted = index_key_hash(f"{topic}#{key}")
+        wanted = message_key_hash(topic, key)
         if begin <= 0 and end >= END_OF_TIME:  # whatever a damaged header or entry says
             begin, end = -_ANY_TIME, _ANY_TIME
         newest = (0, 0)

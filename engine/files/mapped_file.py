@@ -317,9 +317,10 @@ class MappedFile(FileBacking):
         Raises InvalidArgument, StorageError.
         """
         # By call, a descriptor that is closed in the middle of a read may be another file's by then.
-        held = not self._segment.mapped and self.hold()
+        mapped = self._segment.mapped
+        held = not mapped and self.hold()
         try:
-            return self.view(position, size) if held or self._segment.mapped else None
+            return self.view(position, size) if held or mapped else None
         except StorageError:
             if self.available:
                 raise

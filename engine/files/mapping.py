@@ -19,10 +19,14 @@ _FAILED = ctypes.c_void_p(-1).value
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A map: where it begins (valid while `memory` or a view made of it is there), and its bytes."""
+    """A map: where it begins (valid while `memory` or a view made of it is there), and its bytes.
+
+    `readable`: the same bytes, read-only.
+    """
 
     address: int
     memory: memoryview
+    readable: memoryview
 
 
 class Mapper:
@@ -45,7 +49,8 @@ class Mapper:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         memory = memoryview(self._kind(size).from_address(address)).cast("B")
-        return Mapping(address, memory if writable else memory.toreadonly())
+        readable = memory.toreadonly()
+        return Mapping(address, memory if writable else readable, readable)
 
     def _kind(self, size: int) -> type[ctypes.Array[ctypes.c_char]]:
         """An array that gives its pages back when nothing refers to it any more. Of one size there is one kind."""

@@ -279,8 +279,10 @@ class MapSegment(ChannelSegment):
 
     def read(self, position: int, length: int) -> memoryview:
         """The bytes [position, position + length) themselves, read-only: what is written later shows."""
-        self._check(position, length)
-        return self._mapping().memory[position : position + length].toreadonly()
+        if position < 0 or length < 0 or position + length > self.size:
+            self._check(position, length)
+        mapping = self._map
+        return (mapping or self._mapping()).readable[position : position + length]
 
     def write(self, position: int, data: Bytes) -> None:
         """Copy `data` to `position`."""

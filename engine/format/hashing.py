@@ -35,9 +35,9 @@ def body_crc(body: Buffer) -> int:
     return zlib.crc32(body) & CRC_MASK
 
 
-def java_hash(text: str) -> int:
-    """Java's String.hashCode, a signed 32-bit int."""
-    h = 0
+def java_hash(text: str, before: int = 0) -> int:
+    """Java's String.hashCode, a signed 32-bit int. `before`: that of a text before this one, to hash both."""
+    h = before & _MASK32
     if text.isascii():
         for unit in text.encode("ascii"):
             h = (h * 31 + unit) & _MASK32
@@ -70,6 +70,17 @@ def index_key_hash(key: str) -> int:
     """
     h = abs(java_hash(key))
     return 0 if h == 1 << 31 else h
+
+
+def message_key_hash(topic: str, key: str) -> int:
+    """`index_key_hash` of a message's key, as queries for it need it."""
+    h = abs(java_hash(key, _topic_hash(topic)))
+    return 0 if h == 1 << 31 else h
+
+
+@functools.lru_cache(maxsize=1024)
+def _topic_hash(topic: str) -> int:
+    return java_hash(f"{topic}#")
 
 
 def java_hashes(texts: Sequence[str]) -> NDArray[np.int32]:

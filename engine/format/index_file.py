@@ -28,6 +28,8 @@ SLOT_SIZE = 4
 _ENTRY = struct.Struct(">iqii")
 ENTRY_SIZE = 20
 assert _ENTRY.size == ENTRY_SIZE
+unpack_entry: Final = _ENTRY.unpack_from
+"""An entry's four fields, as `IndexEntry` has them, without an object; the bytes must be there."""
 ENTRY_FIELDS = [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")]
 POSITION_OFFSET: Final = struct.calcsize(">i")
 """Of phyOffset in an entry, as the next two."""

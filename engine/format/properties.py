@@ -46,17 +46,16 @@ REPLAYED = "RSTORE_REPLAYED"
 """Ours, on a message that `rstore salvage replay` has put: `<repair>:<physical offset that it had>`."""
 
 MULTI_DISPATCH_SPLITTER = ","
-_NO_VALUE, _NO_NAME = NAME_VALUE + SEPARATOR, SEPARATOR + NAME_VALUE
 
 
 def parse(text: str) -> dict[str, str]:
     """The properties in `text`, in order; a name that comes twice keeps its first place and its last value."""
-    if _NO_VALUE in text or _NO_NAME in text or text.startswith(NAME_VALUE) or text.endswith(NAME_VALUE):
-        return _parse_odd(text)
-    try:
-        return dict([piece.split(NAME_VALUE, 1) for piece in text.removesuffix(SEPARATOR).split(SEPARATOR)])
-    except ValueError:  # a piece without a separator
-        return _parse_odd(text)
+    pairs: dict[str, str] = {}
+    for piece in text.split(SEPARATOR):
+        name, _, value = piece.partition(NAME_VALUE)
+        if name and value:  # a piece of 3 characters at least, then
+            pairs[name] = value
+    return pairs
 
 
 def parser_of(*names: str) -> Callable[[str], dict[str, str]]:
@@ -64,17 +63,6 @@ def parser_of(*names: str) -> Callable[[str], dict[str, str]]:
     one = "|".join(map(re.escape, names))
     pattern = re.compile(f"(?:\\A|{SEPARATOR})({one}){NAME_VALUE}([^{SEPARATOR}]+)")
     return lambda text: dict(pattern.findall(text))
-
-
-def _parse_odd(text: str) -> dict[str, str]:
-    """Piece by piece: what `parse` means."""
-    pairs: dict[str, str] = {}
-    for piece in text.split(SEPARATOR):
-        if len(piece) >= 3:
-            at = piece.find(NAME_VALUE)
-            if 0 < at < len(piece) - 1:
-                pairs[piece[:at]] = piece[at + 1 :]
-    return pairs
 
 
 def join(properties: Mapping[str, str]) -> str:

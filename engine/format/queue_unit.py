@@ -5,7 +5,9 @@ As an array: `UNIT` is the numpy dtype of one unit; n units are n × 20 bytes wi
 
 from __future__ import annotations
 
+import functools
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -81,6 +83,15 @@ def unit_dtype() -> np.dtype[np.void]:
     import numpy as np
 
     return np.dtype(UNIT_FIELDS)
+
+
+@functools.lru_cache(maxsize=256)
+def unpacker(many: int) -> Callable[[Buffer], tuple[int, ...]]:
+    """What gives the fields of so many units at the front of a buffer, one after the other, without an object a unit.
+
+    Raises struct.error of fewer bytes.
+    """
+    return struct.Struct(UNIT.format[:1] + UNIT.format[1:] * many).unpack_from
 
 
 def decode_many(buffer: Buffer) -> NDArray[np.void]:

@@ -230,6 +230,9 @@ class IndexFile(IndexReader):
     def _read(self, position: int, length: int) -> memoryview:
         return self._file.view(position, length)
 
+    def _whole(self) -> memoryview | None:
+        return self._file.view(0, self.layout.file_size) if self._file.mapped else None
+
     def _write(self, position: int, data: bytes) -> None:
         self._file.write_at(position, data)
 

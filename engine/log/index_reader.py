@@ -16,7 +16,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import FormatError, StorageError, WrongFileSize
 from engine.format.index_file import (
@@ -26,11 +26,11 @@ from engine.format.index_file import (
     SLOT_SIZE,
     IndexHeader,
     IndexLayout,
-    decode_entry,
     decode_header,
     decode_slot,
     entry_dtype,
     time_diff,
+    unpack_entry,
 )
 from engine.log.index_chain import NumberedSlots, link
 
@@ -81,8 +81,7 @@ class IndexFaults:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class IndexMatches:
+class IndexMatches(NamedTuple):
     """The result of a `query`: physical offsets, newest first, and what was wrong with the chain, if anything."""
 
     offsets: tuple[int, ...]
@@ -106,6 +105,10 @@ class IndexReader(ABC):
     @abstractmethod
     def _read(self, position: int, length: int) -> memoryview:
         """Bytes of the file. Raises StorageError."""
+
+    def _whole(self) -> memoryview | None:
+        """All bytes of the file, where they are in memory; else None: it is read piece by piece."""
+        return None
 
     @property
     def header(self) -> IndexHeader:
@@ -178,29 +181,32 @@ class IndexReader(ABC):
         before.
         """
         offsets: list[int] = []
+        whole, first_entry = self._whole(), self.layout.entries_position
         slot = self.layout.slot_position(key_hash % self.layout.slots)
-        number = decode_slot(self._read(slot, SLOT_SIZE))
+        number = decode_slot(self._read(slot, SLOT_SIZE) if whole is None else whole[slot : slot + SLOT_SIZE])
         header = self.header  # read after the slot: a writer counts an entry before it names it
         above = self._above(header)
         if number == NO_ENTRY or max_num <= 0:
             return IndexMatches(())
         place = slot
         while NO_ENTRY < number < above:
-            place = self.layout.entry_position(number)
-            entry = decode_entry(self._read(place, ENTRY_SIZE), 0)
-            if entry.time_diff < 0:
+            place = first_entry + number * ENTRY_SIZE
+            entry_hash, offset, diff, previous = (
+                unpack_entry(self._read(place, ENTRY_SIZE)) if whole is None else unpack_entry(whole, place)
+            )
+            if diff < 0:
                 return IndexMatches(tuple(offsets), self._finding(IndexFault.TIME, place))
-            seconds = 0 if number == 1 else entry.time_diff
+            seconds = 0 if number == 1 else diff
             time = header.begin_timestamp + seconds * _SECOND
             newest = time if number == 1 else time + _SECOND - 1
-            if entry.key_hash == key_hash and newest >= begin and time <= end:
-                if accept is None or accept(entry.physical_offset):
-                    offsets.append(entry.physical_offset)
+            if entry_hash == key_hash and newest >= begin and time <= end:
+                if accept is None or accept(offset):
+                    offsets.append(offset)
                 if len(offsets) >= max_num:
                     return IndexMatches(tuple(offsets))
-            if entry.previous == NO_ENTRY or newest < begin:
+            if previous == NO_ENTRY or newest < begin:
                 return IndexMatches(tuple(offsets))
-            above, number = number, entry.previous
+            above, number = number, previous
         fault = IndexFault.SLOT if place == slot else IndexFault.PREVIOUS
         return IndexMatches(tuple(offsets), self._finding(fault, place))
 

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import FormatError, StorageError
 from engine.format import names
-from engine.format.hashing import index_key_hash
+from engine.format.hashing import message_key_hash
 from engine.log.index_file import IndexFile
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ DESTROY_INTERVAL_MS = 3000
 _FEW = 12
 
 
-@dataclass(frozen=True, slots=True)
-class IndexQueryResult:
+class IndexQueryResult(NamedTuple):
     """What a query found.
 
     Attributes:
@@ -151,7 +149,7 @@ class IndexService:
         keys have the same hash: in `accept` (given a physical offset), so that `max_num` counts right messages; or
         afterwards, as Apache does. Source: IndexService#queryOffset.
         """
-        key_hash = index_key_hash(f"{topic}#{key}")
+        key_hash = message_key_hash(topic, key)
         offsets: list[int] = []
         findings: list[FormatError] = []
         files = self._files

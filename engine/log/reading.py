@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from engine.config import BrokerRole
 from engine.errors import FormatError
 from engine.format import properties
-from engine.format.message import StoredMessage, decode
+from engine.format.message import StoredMessage, decode, topic_and_properties
 from engine.format.queue_unit import UNIT, UNIT_SIZE, is_ext_address
 from engine.format.record import MAGICS, MIN_RECORD_SIZE, SIZE_AND_MAGIC, store_time_of
 from engine.log.records import Place, Records
 from engine.log.results import GetMessageStatus, GetResult, QueryResult
+from engine.log.whole_run import whole_run
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig
@@ -183,9 +184,20 @@ def get_message(
     selected = queue.select(offset, max(_FILTER_UNITS, max_msgs)) if low <= offset < high else None
     if selected is None:
         return _not_found(queue, offset, low, high, limits)
-    with selected:
-        units = selected.view[: selected.size // UNIT_SIZE * UNIT_SIZE]
-        status, seen, places, last = _collect(log, log_end, queue, units, max_msgs, limits, message_filter)
+    try:
+        size = selected.size
+        units = selected.view if size % UNIT_SIZE == 0 else selected.view[: size // UNIT_SIZE * UNIT_SIZE]
+        readable = None
+        if message_filter is None and (run := whole_run(units, log_end, max_msgs, limits)) is not None:
+            physical, sizes, first, end, last = run
+            length = end - first if end - first <= AT_ONCE else _log_bytes(units, 0, max_msgs)
+            readable = log.readable(physical[0], sizes[0], length)
+            if readable is not None and readable[0] <= first and end <= readable[0] + len(readable[1]):
+                records = Records(run=(readable[1], readable[0], physical, sizes))
+                return GetResult(_FOUND, offset + len(sizes), low, high, records, log_end - last > limits.memory)
+        status, seen, places, last = _collect(log, log_end, queue, units, max_msgs, limits, message_filter, readable)
+    finally:
+        selected.release()
     return GetResult(status, offset + seen, low, high, Records(places), log_end - last > limits.memory)
 
 
@@ -257,15 +269,20 @@ def _collect(
     max_msgs: int,
     limits: ReadLimits,
     message_filter: MessageFilter | None,
+    readable: tuple[int, memoryview] | None = None,
 ) -> tuple[GetMessageStatus, int, list[Place], int]:
-    """(status, units seen, messages, physical offset of the last unit looked at)."""
+    """(status, units seen, messages, physical offset of the last unit looked at).
+
+    `readable`: what is known already of the log around the first unit's record.
+    """
     status = GetMessageStatus.NO_MATCHED_MESSAGE
     places: list[Place] = []
     count = total = 0
     next_file: int | None = None
-    last, base, end = 0, 0, -1
+    last = 0
     terms_left = limits.filter_terms
-    data = memoryview(b"")
+    base, data = readable or (0, memoryview(b""))
+    end = base + len(data) if readable else -1
     for seen, (physical, size, tags_code) in enumerate(UNIT.iter_unpack(units)):
         last = physical
         if next_file is not None and physical < next_file:
@@ -374,10 +391,22 @@ def store_timestamp_of(log: LogReader, queue: QueueReader, offset: int) -> int:
 
 def has_key(record: StoredMessage, topic: str, key: str) -> bool:
     """Whether it is what a query for (topic, key) asks for: the unique key, or a word of KEYS."""
-    if record.topic != topic:
-        return False
-    pairs = record.properties
-    return pairs.get(properties.UNIQ_KEY) == key or key in properties.key_words(pairs.get(properties.KEYS))
+    return record.topic == topic and _names_key(record.properties, key)
+
+
+def _names_key(pairs: Mapping[str, str], key: str) -> bool:
+    if pairs.get(properties.UNIQ_KEY) == key:
+        return True
+    keys = pairs.get(properties.KEYS)
+    return keys is not None and key != "" and key in keys.split(" ")  # as key_words, which leaves empty words out
+
+
+def _is_asked_for(record: memoryview, topic: str, key: str) -> bool:
+    """As `has_key` of the record decoded, of a plain one without decoding all of it. Raises FormatError as that."""
+    known = topic_and_properties(record.tobytes()) if len(record) >= MIN_RECORD_SIZE else None
+    if known is None:
+        return has_key(decode(record), topic, key)
+    return known[0] == topic and _names_key(properties.parse(known[1]), key)
 
 
 def verifier(log: LogReader, topic: str, key: str, chosen: dict[int, memoryview]) -> Callable[[int], bool]:
@@ -391,7 +420,7 @@ def verifier(log: LogReader, topic: str, key: str, chosen: dict[int, memoryview]
             return False
         try:
             record = record_at(log, offset)
-            if record is None or not has_key(decode(record), topic, key):
+            if record is None or not _is_asked_for(record, topic, key):
                 return False
         except FormatError:  # the index is ahead of a cut log, or after an expired one
             return False
@@ -404,4 +433,4 @@ def verifier(log: LogReader, topic: str, key: str, chosen: dict[int, memoryview]
 def query_result(chosen: Mapping[int, memoryview], timestamp: int, offset: int) -> QueryResult:
     """The answer to a query, in log order as Apache's queryMessage sorts it."""
     places = tuple(sorted(chosen))
-    return QueryResult(tuple(chosen[place] for place in places), places, timestamp, offset)
+    return QueryResult(tuple([chosen[place] for place in places]), places, timestamp, offset)

@@ -14,20 +14,27 @@ if TYPE_CHECKING:
 
 Place: TypeAlias = tuple[memoryview, int, int]
 """A record: bytes of the log, its position in them, its size."""
+RecordRun: TypeAlias = "tuple[memoryview, int, Sequence[int], Sequence[int]]"
+"""Records in one piece of the log: its bytes, the physical offset of the first, that of each record, size of each."""
 
 
 class Records:
     """See the module. Never changed, and what is made is kept."""
 
-    __slots__ = ("_columns", "_places", "_views")
+    __slots__ = ("_columns", "_places", "_run", "_views")
 
-    def __init__(self, places: Sequence[Place] = (), columns: RecordColumns | None = None) -> None:
-        """Of places, or of columns."""
+    def __init__(
+        self, places: Sequence[Place] = (), columns: RecordColumns | None = None, run: RecordRun | None = None
+    ) -> None:
+        """Of places, of columns, or of a run."""
         self._places = places
         self._columns = columns
+        self._run = run
         self._views: tuple[memoryview, ...] | None = None
 
     def __len__(self) -> int:
+        if self._run is not None:
+            return len(self._run[3])
         return len(self._places) if self._columns is None else len(self._columns)
 
     def __eq__(self, other: object) -> bool:
@@ -40,24 +47,31 @@ class Records:
     @property
     def size(self) -> int:
         """Bytes of all records."""
+        if self._run is not None:
+            return sum(self._run[3])
         return sum([size for _, _, size in self._all_places()])
 
     def views(self) -> tuple[memoryview, ...]:
         """The records as stored, without a copy where the log is mapped."""
         if self._views is None:
-            self._views = tuple([buffer[at : at + size] for buffer, at, size in self._all_places()])
+            if self._run is not None:
+                buffer, base, physical, sizes = self._run
+                places = zip(physical, sizes, strict=True)
+                self._views = tuple([buffer[at - base : at - base + size] for at, size in places])
+            else:
+                self._views = tuple([buffer[at : at + size] for buffer, at, size in self._all_places()])
         return self._views
 
     def decoded(self) -> list[StoredMessage]:
         """The records as objects. Raises FormatError: one is none."""
-        return decode_many(self._all_places())
+        return decode_many(self.views())
 
     def columns(self) -> RecordColumns:
         """The records as columns. Raises FormatError: one is none."""
         if self._columns is None:
             from engine.format.record_columns import decode_columns
 
-            places = self._places
+            places = self._all_places()
             if places and any(buffer is not places[0][0] for buffer, _, _ in places):
                 places = _in_one(places)
             buffer = places[0][0] if places else memoryview(b"")
@@ -68,6 +82,9 @@ class Records:
         if self._columns is not None and not self._places:
             buffer, table = self._columns.buffer, self._columns.table
             self._places = [(buffer, at, size) for at, size in zip(table[0].tolist(), table[1].tolist(), strict=True)]
+        elif self._run is not None and not self._places:
+            buffer, base, physical, sizes = self._run
+            self._places = [(buffer, at - base, size) for at, size in zip(physical, sizes, strict=True)]
         return self._places
 
 

@@ -208,8 +208,7 @@ class GetResult(NamedTuple):
         return self.records.size
 
 
-@dataclass(frozen=True, slots=True)
-class QueryResult:
+class QueryResult(NamedTuple):
     """The answer to a query by key: the records, in log order; and how far the index goes.
 
     Attributes:
