@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.bench.stores import CopyState
-from engine.bench.workload import LARGE, SPARSE, sealed_name
+from engine.bench.workload import LARGE, QUEUES_PER_TOPIC, SPARSE, sealed_name
 
 RECORDS = ("b1k", "b128", "queues", "b64k")
 PLAIN = ("b1k", "b128")
@@ -21,8 +21,8 @@ _LOAD_CRASHED = (
 
 
 LIMITS = "limits"
-DUMPED_BYTES = 64 << 20
-"""How far into the log a dump goes."""
+LISTED = 200_000
+"""Messages of a queue that are printed."""
 
 
 class Size(enum.Enum):
@@ -34,10 +34,10 @@ class Size(enum.Enum):
     SYNC = "sync"
     GETS = "gets"
     LOOKUPS = "lookups"
-    DUMPED = "dumped"
+    LISTED = "listed"
     ONE = "one"
 
-    def count(self, messages: int, record_size: int, callers: int) -> int:
+    def count(self, messages: int, callers: int) -> int:
         """How many of a log's messages."""
         most = {
             Size.LOG: messages,
@@ -46,7 +46,7 @@ class Size(enum.Enum):
             Size.SYNC: 1000 + 300 * callers,
             Size.GETS: 1_000_000,
             Size.LOOKUPS: 20_000,
-            Size.DUMPED: DUMPED_BYTES // record_size,
+            Size.LISTED: min(LISTED, messages // QUEUES_PER_TOPIC),
             Size.ONE: 1,
         }
         return min(messages, most[self])
@@ -282,11 +282,20 @@ JOBS = (
     ),
     Job(
         "dump",
-        "the log's first 64 MiB as JSON lines, into nothing",
+        "the whole log as JSON lines, into nothing",
         "",
         state=CopyState.CLOSED,
-        size=Size.DUMPED,
-        command=("dump", "commitlog", "--json", "--to", str(DUMPED_BYTES)),
+        command=("dump", "commitlog", "--json"),
+        inside=False,
+    ),
+    Job(
+        "get-json",
+        "200,000 messages of a queue as JSON lines, into nothing",
+        "",
+        state=CopyState.CLOSED,
+        workloads=("b1k",),
+        size=Size.LISTED,
+        command=("get", "{topic}", "0", "--count", str(LISTED), "--json"),
         inside=False,
     ),
     _look("help", "rstore --help", "--help", state=CopyState.BARE),
@@ -367,5 +376,8 @@ FLOORS = (
     Floor("plan-start", LARGE, Against.OTHER, 1.5, peer="check"),
     Floor("get-columns", "b128", Against.INSIDE, 1.0),
     Floor("get-decoded", "b128", Against.INSIDE, 0.25),
+    Floor("dump", "b1k", Against.SECONDS, 3.0),
+    Floor("get-json", "b1k", Against.SECONDS, 1.333),
     *(Floor(job, workload, Against.MEMORY, 300.0) for job in ("recover-rebuilt", "verify-crc") for workload in PLAIN),
+    *(Floor(job, "b1k", Against.MEMORY, 300.0) for job in ("dump", "get-json")),
 )

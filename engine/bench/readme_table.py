@@ -46,6 +46,8 @@ INSIDE = (
 SECONDS = (
     ("check", LARGE, "`check`, 8 GiB"),
     ("plan-start", LARGE, "`plan-start`, 8 GiB as a killed broker leaves them"),
+    ("dump", "b1k", "`dump commitlog --json`, 1 GiB of 1 KiB bodies"),
+    ("get-json", "b1k", "`get --json` of 200,000 messages, the same"),
     ("status", SPARSE, "`status`, 100 segments (100 GiB, nearly empty)"),
     ("doctor", SPARSE, "`doctor`, the same"),
     ("expire", SPARSE, "`expire --force --dry-run`, the same"),

@@ -334,7 +334,7 @@ class _Run:
                 root.mkdir()
             else:
                 kept.copy(state, root)
-            count = job.size.count(kept.messages, kept.workload.record_size, job.callers)
+            count = job.size.count(kept.messages, job.callers)
             if job.size is Size.PUTS:
                 count = max(BATCH, count // BATCH * BATCH)
             made = kept.made

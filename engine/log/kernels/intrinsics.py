@@ -18,6 +18,8 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"engine.log.kernels.{name}")
 
 
+BASE64_FROM, BASE64_TO = 48, 64
+"""Bytes that `base64` takes, and letters that it makes of them."""
 little64: Any = later(lambda: _module("loads").little64)
 big64: Any = later(lambda: _module("loads").big64)
 big32: Any = later(lambda: _module("loads").big32)
@@ -27,6 +29,8 @@ first_bit: Any = later(lambda: _module("loads").first_bit)
 put64: Any = later(lambda: _module("stores").put64)
 put32: Any = later(lambda: _module("stores").put32)
 copy: Any = later(lambda: _module("stores").copy)
+put16: Any = later(lambda: _module("stores").put16)
+base64: Any = later(lambda: _module("stores").base64)
 fold: Any = later(lambda: _module("fold").fold)
 remainder: Any = later(lambda: _module("fold").remainder)
 carryless: Any = later(lambda: _module("fold").carryless)

@@ -33,6 +33,7 @@ from engine.format.record import (
 )
 from engine.format.sysflag import COMPRESSED, HOSTS_V6_MASK
 from engine.log.kernels.crc import body_crc
+from engine.log.kernels.intrinsics import big32, big64, copy
 from engine.log.kernels.jit import compiled, inlined
 from engine.log.kernels.json_text import (
     ESCAPED,
@@ -44,9 +45,7 @@ from engine.log.kernels.json_text import (
     position_of,
     upper_hex,
 )
-from engine.log.kernels.loads import big32, big64
 from engine.log.kernels.sound import PLAIN_MAGIC, parts
-from engine.log.kernels.stores import copy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -259,7 +258,7 @@ def _header(out: Any, written: int, data: Any, at: int, place: int, topic_at: in
 @compiled
 def _host(out: Any, end: int, data: Any, at: int) -> int:
     for i in range(_IP_SIZE):
-        end = decimal(out, end, int(data[at + i]))
+        end = decimal(out, end, np.int64(data[at + i]))
         out[end] = ord(".") if i < _IP_SIZE - 1 else ord(":")
         end += 1
     return decimal(out, end, big32(data, at + _IP_SIZE))

@@ -11,9 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from engine.log.kernels.intrinsics import (
+    BASE64_FROM,
+    BASE64_TO,
+    base64,
+    below64,
+    copy,
+    equal64,
+    first_bit,
+    put16,
+)
 from engine.log.kernels.jit import compiled
-from engine.log.kernels.loads import below64, equal64, first_bit
-from engine.log.kernels.stores import BASE64_FROM, BASE64_TO, base64, copy, put16
 
 SLACK = 64
 """Bytes after the last that a function here may write over."""
@@ -34,8 +42,8 @@ _ALL = np.uint64((1 << 64) - 1)
 
 
 @compiled
-def decimal(out: Any, at: int, value: int) -> int:
-    """An int64 (but for the least)."""
+def decimal(out: Any, at: int, value: Any) -> int:
+    """An int64 (but for the least); of another kind `value` would not stay an integer."""
     if value < 0:
         out[at] = ord("-")
         at += 1
@@ -109,7 +117,7 @@ def escaped(out: Any, at: int, data: Any, begin: int, end: int) -> int:
             if mask == 0:
                 continue
         while begin < end:
-            byte = int(data[begin])
+            byte = np.int64(data[begin])
             if byte >= _ASCII_END:
                 length = _sequence(data, begin, end, byte)
                 if length == 0:
@@ -139,11 +147,13 @@ def escaped(out: Any, at: int, data: Any, begin: int, end: int) -> int:
 
 
 @compiled
-def _sequence(data: Any, at: int, end: int, first: int) -> int:
+def _sequence(data: Any, at: int, end: int, first: Any) -> int:
     """Bytes of the character of UTF-8 that begins with a byte ≥ 0x80 at `at`; 0 where there is none."""
     if first < 0xC2 or first > 0xF4:
         return 0
-    length = 2 + (first >= 0xE0) + (first >= 0xF0)
+    length = 2
+    if first >= 0xE0:
+        length += 1 if first < 0xF0 else 2
     if at + length > end:
         return 0
     least, most = 0x80, 0xBF  # of the second byte: no character in more bytes than it needs, no half of a pair

@@ -12,6 +12,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from engine.log.kernels.intrinsics import BASE64_TO
 from engine.log.kernels.loads import address
 
 _I8 = ir.IntType(8)
@@ -72,8 +73,6 @@ def put16(typing: Any, data: Any, at: Any, table: Any, number: Any) -> Any:
     return types.void(data, types.int64, table, types.int64), generate
 
 
-BASE64_FROM, BASE64_TO = 48, 64
-"""Bytes that `base64` takes, and letters that it makes of them."""
 _ADDED = ((26, 6), (52, -75), (62, -15), (63, 3))
 """From the digit on, what is added to its distance to `A`: lower case, figures, plus, slash."""
 
