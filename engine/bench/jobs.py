@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.bench.stores import CopyState
-from engine.bench.workload import LARGE, QUEUES_PER_TOPIC, SPARSE, sealed_name
+from engine.bench.workload import LARGE, QUEUES_PER_TOPIC, SPARSE, START, sealed_name
 
 RECORDS = ("b1k", "b128", "queues", "b64k")
 PLAIN = ("b1k", "b128")
@@ -116,6 +116,13 @@ def _look(name: str, what: str, *words: str, state: CopyState = CopyState.CLOSED
         inside=False,
         exits=exits,
     )
+
+
+def _start(name: str, what: str, *words: str, state: CopyState) -> Job:
+    """A command (its `words`) on a log that is just long enough to be read by kernels: what its start takes."""
+    return Job(
+        name, what, "", state=state, workloads=(START,), command=words, inside=False, exits=(0, 1)
+    )  # fmt: skip
 
 
 JOBS = (
@@ -312,6 +319,9 @@ JOBS = (
         *("expire", "--force", "--dry-run"),
         exits=(0, 1),
     ),
+    _start("start-verify-crc", "verify-crc of 24 MiB: its start", "verify-crc", state=CopyState.BARE),
+    _start("start-recover", "recover of 24 MiB: its start", "recover", "--yes", state=CopyState.CRASHED),
+    _start("start-check", "check of 24 MiB: its start", "check", state=CopyState.CLOSED),
 )
 BY_NAME = {job.name: job for job in JOBS}
 GROWN = ("recover-rebuilt", "verify-crc")
@@ -373,6 +383,10 @@ FLOORS = (
     Floor("help", SPARSE, Against.SECONDS, 0.2),
     Floor("get-first", SPARSE, Against.SECONDS, 0.4),
     *(Floor(job, SPARSE, Against.SECONDS, 1.0) for job in ("status", "doctor", "expire")),
+    *(
+        Floor(job, START, Against.SECONDS, most)
+        for job, most in (("start-verify-crc", 0.25), ("start-recover", 0.4), ("start-check", 0.4))
+    ),
     Floor("plan-start", LARGE, Against.OTHER, 1.5, peer="check"),
     Floor("get-columns", "b128", Against.INSIDE, 1.0),
     Floor("get-decoded", "b128", Against.INSIDE, 0.25),

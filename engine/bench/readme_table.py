@@ -18,7 +18,7 @@ from typing import Any
 from engine.bench.jobs import BY_NAME, PLAIN
 from engine.bench.report_table import table
 from engine.bench.results import Cache, Side
-from engine.bench.workload import LARGE, SPARSE
+from engine.bench.workload import LARGE, SPARSE, START
 
 END = "<!-- end of the table -->"
 WHOLE = (
@@ -52,6 +52,9 @@ SECONDS = (
     ("doctor", SPARSE, "`doctor`, the same"),
     ("expire", SPARSE, "`expire --force --dry-run`, the same"),
     ("get-first", SPARSE, "`get` of one message, the same"),
+    ("start-verify-crc", START, "`verify-crc`, 24 MiB: its start"),
+    ("start-recover", START, "`recover`, the same as a killed process leaves it"),
+    ("start-check", START, "`check`, the same"),
     ("help", SPARSE, "`rstore --help`"),
     ("put-jsonl", "b1k", "`put --jsonl` of 200,000 messages of 1 KiB"),
 )
@@ -78,7 +81,7 @@ def medians(report: Mapping[str, Any]) -> dict[str, Any]:
     wanted = [
         measure
         for measure in report["measures"]
-        if measure["job"] in jobs and measure["workload"] in (*_WORKLOADS, LARGE, SPARSE)
+        if measure["job"] in jobs and measure["workload"] in (*_WORKLOADS, LARGE, SPARSE, START)
     ]
     return {
         "machine": report["machine"],

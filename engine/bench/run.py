@@ -21,7 +21,7 @@ from engine.bench.results import Cache, JobPlace, Results, Side
 from engine.bench.stores import LEFT, CopyState, KeptStore, Made
 from engine.bench.timing import MeasureTask
 from engine.bench.work import BATCH, write_lines
-from engine.bench.workload import MIB, Workload, growing, workloads
+from engine.bench.workload import MIB, START, Workload, growing, workloads
 from engine.errors import StorageError
 from engine.files.disk import Disk
 from engine.repair.create import create_store
@@ -255,7 +255,7 @@ class _Run:
         """The workload's store, and a small one of the same records to load kernels with."""
         small = replace(workload.sized(min(workload.size, _PRELOAD)), queues=min(workload.queues, 4), fill=1.0)
         self.progress(self.done, self.total, f"creating {workload.name}")
-        by_apache = self.peer is not None and workload.fill == 1.0 and not workload.sealed
+        by_apache = self.peer is not None and workload.fill == 1.0 and not workload.sealed and workload.name != START
         make = self._fill if by_apache else self._make
         return (
             stores.keep(workload, self.work, make, f"{workload.name}-left" if by_apache else None, by_apache=by_apache),

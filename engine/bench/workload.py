@@ -155,6 +155,9 @@ LARGE_FILES = 8
 SPARSE = "sparse"
 SPARSE_FILES = 100
 _SPARSE_RECORDS = MIB
+START = "start"
+START_SIZE = 24 * MIB
+"""Bytes of a log that is just long enough to be read by kernels: a command on it takes as long as its start."""
 
 
 def sealed_name(name: str) -> str:
@@ -181,7 +184,7 @@ def growing(size: int = GIB) -> dict[str, Workload]:
 
 def workloads(size: int = GIB) -> dict[str, Workload]:
     """Those of the bench, by name, with logs of `size` bytes; the large one has eight files of that size, the sparse
-    one a hundred that are nearly empty.
+    one a hundred that are nearly empty, the log of `start` is as long as it always is.
     """
     kinds = (
         Workload("b1k", KIB),
@@ -193,7 +196,9 @@ def workloads(size: int = GIB) -> dict[str, Workload]:
     sized = {one.name: one.sized(size) for one in kinds}
     fill = min(0.25, _SPARSE_RECORDS / size)
     large = Workload(LARGE, KIB, size=LARGE_FILES * size, segment=size)
-    return {**sized, LARGE: large, SPARSE: Workload(SPARSE, 128, size=SPARSE_FILES * size, segment=size, fill=fill)}
+    sparse = Workload(SPARSE, 128, size=SPARSE_FILES * size, segment=size, fill=fill)
+    start = Workload(START, 128, size=START_SIZE, segment=START_SIZE)
+    return {**sized, LARGE: large, SPARSE: sparse, START: start}
 
 
 @dataclass(frozen=True, slots=True)

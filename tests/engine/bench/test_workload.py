@@ -100,8 +100,8 @@ def test_keys_and_topics() -> None:
 @pytest.mark.parametrize("size", [MIB, 128 * MIB])
 def test_those_of_the_bench(size: int) -> None:
     found = workloads(size)
-    assert set(found) == {"b1k", "b128", "queues", "b64k", "b1k-crc", "b128-crc", "large", "sparse"}
+    assert set(found) == {"b1k", "b128", "queues", "b64k", "b1k-crc", "b128-crc", "large", "sparse", "start"}
     assert all(found[f"{name}-crc"] == replace(found[name], name=f"{name}-crc", sealed=True) for name in PLAIN)
-    assert {one.size for name, one in found.items() if name not in ("large", "sparse")} == {size}
+    assert {one.size for name, one in found.items() if name not in ("large", "sparse", "start")} == {size}
     assert (found["large"].size, found["sparse"].size) == (8 * size, 100 * size)
     assert found["queues"].queues == 10_000
