@@ -70,10 +70,11 @@ class Settings:
 
         return Output(json=self.json, quiet=self.quiet, typed=self.named)
 
-    def load(self) -> StoreConfig:
+    def load(self, *, numpy: bool = False) -> StoreConfig:
         """The store's settings: rstore.conf in the store, over it the file of -c, over it --store.
 
-        A note on stderr says that a broker does not go by each line of the file as it stands.
+        A note on stderr says that a broker does not go by each line of the file as it stands. `numpy`: the command
+        needs it, and has it afterwards.
 
         Raises:
             InvalidArgument, StorageError: a file that can't be read, or a value that makes no sense.
@@ -89,6 +90,10 @@ class Settings:
         self.root = str(config.store_path_root_dir)
         self._note_misread()
         self._note_not_sizes(config)
+        if numpy:
+            from rstore_cli._numpy import load_numpy
+
+            load_numpy()
         return config
 
     @property

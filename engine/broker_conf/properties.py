@@ -17,6 +17,8 @@ _LONE_BACKSLASH = re.compile(r"[ \t\f]*\\[\r\n]*")
 _NOTHING = re.compile(r"[ \t\f]*(?:[#!].*)?\s*", re.DOTALL)
 _HALF = re.compile("[\ud800-\udfff]")
 _GOES_ON = re.compile(r"(?<!\\)(?:\\\\)*\\[\r\n]*\Z")
+_PLAIN = re.compile(r"[\t\n -\[\]-~]*")
+_PLAIN_LINE = re.compile(r"[ \t]*(?:[#!].*|([A-Za-z0-9_.-]+)[ \t]*=[ \t]*(.*))?")
 
 LONGEST = 1 << 20
 """Characters of a configuration, at most: all keys of a broker with their values take 12 KiB."""
@@ -67,6 +69,8 @@ def lines_of(text: str) -> Properties:
     Raises:
         InvalidArgument: an invalid \\u escape; a broker does not start with it.
     """
+    if (plain := plain_lines(text)) is not None:
+        return Properties(plain)
     import javaproperties
 
     lines, number = [], 1
@@ -84,15 +88,33 @@ def lines_of(text: str) -> Properties:
     return Properties(tuple(lines))
 
 
+def plain_lines(text: str) -> tuple[Line, ...] | None:
+    """The lines of a text that is `key=value` line by line, in ASCII without a backslash, as nearly every one is; None
+    of any other, which javaproperties reads: that takes 0.04 s to be imported.
+    """
+    if not _PLAIN.fullmatch(text):
+        return None
+    lines = []
+    for number, line in enumerate(text.split("\n"), 1):
+        match = _PLAIN_LINE.fullmatch(line)
+        if match is None:
+            return None
+        if match[1] is not None:
+            lines.append(Line(number, match[1], match[2]))
+    return tuple(lines)
+
+
 def read_strictly(text: str) -> dict[str, str]:
     """Keys and values of a text that is not a broker's file: settings of our own, of TLS, of an admin's request.
 
     Raises:
         InvalidArgument: an invalid \\u escape, or as `demand_bounded`.
     """
+    demand_bounded(text)
+    if (plain := plain_lines(text)) is not None:
+        return Properties(plain).values
     import javaproperties
 
-    demand_bounded(text)
     try:
         return javaproperties.loads(text)
     except ValueError as error:

@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import mmap
 import os
-import secrets
 import stat
 import struct
 from collections.abc import Iterator, Sequence
@@ -43,7 +42,7 @@ def write_own(directory: Path, name: str, data: bytes) -> None:
     """Write a file that `read_own` reads, at once (a reader sees the one before, or all of it). Raises OSError."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _opened(directory) as place:
-        aside = f".{name}.{secrets.token_hex(8)}"
+        aside = f".{name}.{os.urandom(8).hex()}"
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=place)
         try:
             with os.fdopen(descriptor, "wb") as file:

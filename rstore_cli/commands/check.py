@@ -34,7 +34,7 @@ def check(
     settings = settings_of(context)
     output = settings.output()
     limit = None if time_box is None else parse_duration(time_box, "--time-box")
-    config = settings.load()
+    config = settings.load(numpy=True)
 
     from engine.files.disk import Disk
     from engine.inspect.check.check import check as look

@@ -70,7 +70,7 @@ def get(
     place = None if physical_offset is None else parse_size(physical_offset, "--physical-offset")
     archived = ArchiveOptions(archive, archive_name, key_file, key_command)
     archived.demand_archive()
-    config = settings.load()
+    config = settings.load(numpy=True)
 
     from engine.files.disk import Disk
     from engine.format.properties import UNIQ_KEY

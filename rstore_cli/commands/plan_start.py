@@ -37,7 +37,7 @@ def plan_start(
 
     settings = settings_of(context)
     output = settings.output()
-    config = settings.load()
+    config = settings.load(numpy=True)
     with output.progress("reading the log") as tick:
         conf = None if settings.config is None else str(settings.config)
         plan = look(Disk(), config, conf=conf, version=version or None, progress=tick)

@@ -48,7 +48,7 @@ def query(
     first = None if begin is None else parse_time(begin, "--begin")
     archived = ArchiveOptions(archive, archive_name, key_file, key_command)
     archived.demand_archive()
-    config = settings.load()
+    config = settings.load(numpy=True)
 
     from engine.files.disk import Disk
     from engine.format.message import decode

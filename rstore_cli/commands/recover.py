@@ -81,7 +81,7 @@ def recover(
         )
     if no_salvage and not (yes or dry_run):
         raise InvalidArgument("--no-salvage requires --yes: removed data is lost", hint="add --yes")
-    config = settings.load()
+    config = settings.load(numpy=True)
 
     from engine.repair.recover.change import RecoverChange
     from engine.repair.recover.log_end import Mode

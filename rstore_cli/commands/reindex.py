@@ -72,7 +72,7 @@ def reindex(
     from engine.repair.reindex.reindex import Scope
 
     scope = Scope(consumequeue or both, index or (both and topic is None), topic, start)
-    config = settings.load()
+    config = settings.load(numpy=True)
     if output is not None and not dry_run:
         raise typer.Exit(_write(settings, config, scope, output, jobs))
     run = _Reindex(settings, ReindexChange(scope, jobs), verbose=verbose)

@@ -32,7 +32,7 @@ def status(
     """
     settings = settings_of(context)
     output = settings.output()
-    config = settings.load()
+    config = settings.load(numpy=True)
 
     from engine.files.disk import Disk
     from engine.inspect.status.status import status as look

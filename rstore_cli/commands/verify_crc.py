@@ -48,7 +48,7 @@ def verify_crc(
     if spark:
         verified = _on_spark(settings, given, first, last)
     else:
-        config = settings.load()
+        config = settings.load(numpy=True)
 
         from engine.files.disk import Disk
         from engine.inspect.check.verify import verify

@@ -21,9 +21,9 @@ from engine.format.record import (
     PROPERTIES_MAX_LENGTH,
 )
 from engine.log.kernels.crc import body_crc
+from engine.log.kernels.intrinsics import copy, put32, put64
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.property_crc import seal_each
-from engine.log.kernels.stores import copy, put32, put64
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,25 +22,25 @@ import hashlib
 import importlib.util
 import json
 import os
-import platform
 import struct
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from engine.files.cache import cache_directory
 from engine.files.machine_code import MappedCode, read_own, write_own
-from engine.log.kernels.linked import OUTER, LinkedCode
 
 Kinds: TypeAlias = tuple[Any, ...]
 """What kinds of arguments a kernel's code was compiled for: WHOLE, TRUTH, an array's (dtype, dimensions, whether it can
 be written), or (name, kinds) of a named tuple."""
 
 WHOLE, TRUTH = "int64", "bool"
+OUTER = frozenset({"malloc", "free", "memcpy", "memmove", "memset"})
+"""Functions of the C library that a kernel may call."""
 FAILED = object()
 """The kernel did not come to its end."""
 RESULTS = "?iIqQ"
@@ -56,6 +56,17 @@ _SHARED = (_HERE.parents[1] / "format", _HERE)
 """Directories of what kernels are made of, beside their own file: layouts, kernels that they call, loads and stores."""
 _USED_S = 86400
 """The directory's time says, to a day, when it was used last."""
+
+
+class LinkedCode(NamedTuple):
+    """A kernel's code in one image: where it begins there, and the places that get addresses, as
+    `engine.files.machine_code.MappedCode` has them.
+    """
+
+    image: bytes
+    entry: int
+    inner: tuple[tuple[int, int], ...]
+    outer: tuple[tuple[int, str], ...]
 
 
 def flattened(arguments: tuple[Any, ...]) -> tuple[Kinds, list[int]] | None:
@@ -230,7 +241,7 @@ def _directory() -> Path | None:
 @functools.cache
 def _identity() -> str | None:
     """What all kept code depends on; None where none is used."""
-    if sys.platform != "linux" or platform.machine() != "x86_64" or sys.implementation.name != "cpython":
+    if sys.platform != "linux" or os.uname().machine != "x86_64" or sys.implementation.name != "cpython":
         return None
     if any(name.startswith("NUMBA_") for name in os.environ) or os.path.exists(".numba_config.yaml"):
         return None  # somebody wants something of numba: it is asked

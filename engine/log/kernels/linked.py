@@ -16,8 +16,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-OUTER = frozenset({"malloc", "free", "memcpy", "memmove", "memset"})
-"""Functions of the C library that a kernel may call."""
+from engine.log.kernels.kept import OUTER, LinkedCode
+
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -34,17 +34,6 @@ _ADDRESS = bytes(8)
 
 class NotLinked(Exception):
     """Why an object can't be taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkedCode:
-    """One image: where the kernel begins, and the places that get addresses, as `engine.files.machine_code.MappedCode`
-    has them."""
-
-    image: bytes
-    entry: int
-    inner: tuple[tuple[int, int], ...]
-    outer: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from engine import config
+from engine.broker_conf import properties
 from engine.broker_conf.properties import LONGEST, MOST_LINES, demand_bounded, read_properties, read_strictly
 from engine.broker_conf.report import read_conf
 from engine.errors import InvalidArgument
@@ -53,3 +56,59 @@ def test_no_file_of_settings_is_read_without_end(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument, match=r"has 1,099,511,627,776 bytes, more than 4,194,304") as refused:
             read(file)
         assert refused.value.path == str(file)
+
+
+PARTS = st.sampled_from(
+    [
+        "a",
+        "key",
+        "=",
+        " = ",
+        ":",
+        " ",
+        "\t",
+        "\n",
+        "\n\n",
+        "#",
+        "!",
+        "\\",
+        "\\\n",
+        "\\u0041",
+        "\r",
+        "\r\n",
+        "\f",
+        "\x00",
+        "é",
+    ]
+)
+
+
+@given(st.lists(PARTS, max_size=40).map("".join))
+@example("a=1\nb = x = y \n# c=3\n\n  a=2")
+@example("a=\nb")
+@example("=x")
+@example("a=1\x0bb=2")
+@example("a b=c")
+def test_plain_files_are_read_as_javaproperties_reads_them(text: str) -> None:
+    quick = outcome(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(properties, "plain_lines", lambda _: None)
+        assert quick == outcome(text)
+
+
+def test_a_usual_file_is_plain() -> None:
+    text = "brokerName=a\n# where\nstorePathRootDir = /data/store\n\nnamesrvAddr=10.0.0.1:9876;10.0.0.2:9876\n"
+    plain = properties.plain_lines(text)
+    assert plain is not None
+    assert [line.number for line in plain] == [1, 3, 5]
+
+
+def outcome(text: str) -> tuple[object, object]:
+    """What both readers give: lines, and keys with values in their order."""
+    answers: list[object] = []
+    for read in (properties.lines_of, lambda text: list(read_strictly(text).items())):
+        try:
+            answers.append(read(text))
+        except InvalidArgument as error:
+            answers.append(str(error))
+    return answers[0], answers[1]
