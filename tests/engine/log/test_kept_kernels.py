@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -252,13 +253,37 @@ def test_arguments_of_another_kind_are_numbas(directory: Path) -> None:
 
 
 def test_who_calls_very_often_comes_to_numba(directory: Path) -> None:
+    """Beside the calls, which go on by kept code: a daemon's loop must not wait for the import."""
     data = array_of(b"x" * 20)
     one = kept_one(crc.crc32, data, 0, 20)
     one._left = 2
+    before = set(threading.enumerate())
     assert [one(data, 0, 20) for _ in range(2)] == [zlib.crc32(b"x" * 20)] * 2
-    assert by_kept(one)
-    assert one(data, 0, 20) == zlib.crc32(b"x" * 20)
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
     assert not by_kept(one)
+    assert one._by_numba.signatures, "nothing is left to be compiled by the next call"
+    assert one(data, 0, 20) == zlib.crc32(b"x" * 20)
+    assert len(one._by_numba.signatures) == 1
+
+
+def test_who_calls_very_often_goes_on_where_numba_does_not_take_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = array_of(b"x" * 20)
+    one = kept_one(crc.crc32, data, 0, 20)
+    one._left = 1
+    monkeypatch.setattr(compiling, "prepare", no_numba)
+    before = set(threading.enumerate())
+    assert one(data, 0, 20) == zlib.crc32(b"x" * 20)
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
+    assert [one(data, 0, 20) for _ in range(3)] == [zlib.crc32(b"x" * 20)] * 3
+    assert by_kept(one)
+
+
+def no_numba(*_: object) -> None:
+    raise ImportError("no numba here")
 
 
 # --- files in doubt --------------------------------------------------------------------------------------------------
