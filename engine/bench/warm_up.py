@@ -41,6 +41,31 @@ def warm_up(tell: Callable[[str], None]) -> None:
             count = BATCH if job == "put-batch" else messages
             done = run(MeasureTask(job, workload, Path(made), messages, count), Timer())
             messages = done.messages if job == MAKE else messages
+            if job == MAKE:
+                tell("JSON lines")
+                _lines(MeasureTask("dump", workload, Path(made), messages, messages))
+
+
+def _lines(task: MeasureTask) -> None:
+    """What `dump` and `get` with --json print, which no job measures inside a process."""
+    import numpy as np
+
+    from engine.files.disk import Disk
+    from engine.inspect.dump.dump import dump_log_made
+    from engine.log.batch import RecordBatch
+    from engine.log.kernels.json_lines import LineForm, LineMaker
+
+    makers = LineMaker(LineForm("message")), LineMaker(LineForm(sound_only=True))
+
+    def make(batch: RecordBatch) -> int:
+        if batch.table is None:
+            return 0
+        at, sizes = (np.ascontiguousarray(batch.table[:, i]) for i in range(2))
+        blocks = [maker.blocks(batch.buffer, at, sizes, at + batch.base, lambda _: None) for maker in makers]
+        return sum(count for some in blocks for _, count in some)
+
+    for _ in dump_log_made(Disk(), task.config, make):
+        pass
 
 
 def main() -> int:
