@@ -346,7 +346,8 @@ def test_what_counts_as_consumed_has_been_shown(cli: Cli, names: str) -> None:
 
 def test_a_group_keeps_what_could_not_be_shown(cli: Cli, names: str, tmp_path: Path) -> None:
     """Each message after the end of `head`, or on a full disk, was given back: the backlog went to the retry topic."""
-    (tmp_path / "lines").write_text("".join(f"{i}\n" for i in range(50)))
+    # more than a pipe takes: who has written all of it before `head` ends has nothing to write any more
+    (tmp_path / "lines").write_text("".join(f"{i:0300}\n" for i in range(400)))
     assert cli("send", "T", "--namesrv", names, "--lines", str(tmp_path / "lines"), "--timeout", "60").code == 0
     words = ("consume", "T", "--namesrv", names, "--from-beginning", "--group")
     shown = shlex.join([sys.executable, "-m", "rstore_cli.app", *words])
@@ -358,8 +359,8 @@ def test_a_group_keeps_what_could_not_be_shown(cli: Cli, names: str, tmp_path: P
             ["bash", "-c", f"{shown} {line}"], capture_output=True, text=True, timeout=120, check=False
         )
         assert (done.returncode, done.stderr) == (code, problem)
-    kept = rows(cli(*words, "full", "-n", "50", "--json").out)
-    assert sorted(int(str(row["body"])) for row in kept) == list(range(50))
+    kept = rows(cli(*words, "full", "-n", "400", "--json").out)
+    assert sorted(int(str(row["body"])) for row in kept) == list(range(400))
     assert {row["reconsumeTimes"] for row in kept} == {0}
 
 
