@@ -154,7 +154,7 @@ class CommitLog:
             MessageRefused: it can't be stored. DiskFull, StorageError: nothing was appended.
         """
         prepared = self._prepare.one(message)
-        if type(prepared) is not Prepared:
+        if isinstance(prepared, PreparedFurther):
             return self._append(prepared)
         with self._lock:  # as `_append`
             if self._sealed:
@@ -222,14 +222,12 @@ class CommitLog:
             self.files.truncate_dirty(offset, zero_tail=True)
             return True
 
-    def _append(self, prepared: Prepared | PreparedFurther | PreparedBatch | PreparedColumns) -> AppendResult:
+    def _append(self, prepared: PreparedFurther | PreparedBatch | PreparedColumns) -> AppendResult:
         with self._lock:
             if self._sealed:
                 self._check_open()
             now = self.begin_time_in_lock = self._clock()
             try:
-                if isinstance(prepared, Prepared):
-                    return self._append_one(prepared, now)
                 if isinstance(prepared, PreparedFurther):
                     return self._append_further(prepared, now)
                 return self._append_several(prepared, now)

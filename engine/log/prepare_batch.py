@@ -23,7 +23,7 @@ from engine.format.columns import MessageColumns
 from engine.format.hashing import body_crc
 from engine.format.message import Message, patch
 from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
-from engine.format.record import BLANK_SIZE, PROPERTIES_MAX_LENGTH
+from engine.format.record import PROPERTIES_MAX_LENGTH
 from engine.format.template import RecordTemplate, length_of_properties
 from engine.log.prepare import Destination, Preparer, properties_too_long
 from engine.log.results import MessageRefused
@@ -143,7 +143,7 @@ class BatchPreparer:
     def __init__(self, config: StoreConfig, preparer: Preparer) -> None:
         self._preparer = preparer
         self._max_message_size = config.max_message_size
-        self._max_record = config.mapped_file_size_commit_log - BLANK_SIZE
+        self._max_record = preparer.max_record
         self._left: int | None = MANY  # messages before the kernels are loaded; None: there are none
         self._kernels: ModuleType | None = None
 

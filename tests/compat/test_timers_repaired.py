@@ -47,6 +47,12 @@ async def _await_the_rest(address: str) -> None:
         await until(client, "Soon", SOON + 1)
 
 
+def _assert_each_once(root: Path) -> None:
+    assert delivered(root, "Soon") == Counter({f"Soon-{at}": 1 for at in range(SOON + 1)})
+    assert delivered(root, "Mid") == Counter({f"Mid-{at}": 1 for at in range(MID)})
+    assert waiting(root) == Counter({f"Late-{at}": 1 for at in range(LATE)})
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize("version", ("5.3.3", "5.5.0") if WIDE else ("5.3.3",))
 def test_each_that_waits_is_delivered_once(version: str, tmp_path: Path) -> None:
@@ -65,9 +71,7 @@ def test_each_that_waits_is_delivered_once(version: str, tmp_path: Path) -> None
         assert check(Disk(), config).ok
         with real_broker.broker(root, names, SETTINGS, apache=apache) as running:
             asyncio.run(_await_the_rest(running.broker))
-    assert delivered(root, "Soon") == Counter({f"Soon-{at}": 1 for at in range(SOON + 1)})
-    assert delivered(root, "Mid") == Counter({f"Mid-{at}": 1 for at in range(MID)})
-    assert waiting(root) == Counter({f"Late-{at}": 1 for at in range(LATE)})
+    _assert_each_once(root)
 
 
 def test_those_whose_timer_files_are_gone_are_delivered_once(tmp_path: Path) -> None:
@@ -86,6 +90,4 @@ def test_those_whose_timer_files_are_gone_are_delivered_once(tmp_path: Path) -> 
         assert check(Disk(), config).ok
         with real_broker.broker(root, names, SETTINGS, apache=apache) as running:
             asyncio.run(_await_the_rest(running.broker))
-    assert delivered(root, "Soon") == Counter({f"Soon-{at}": 1 for at in range(SOON + 1)})
-    assert delivered(root, "Mid") == Counter({f"Mid-{at}": 1 for at in range(MID)})
-    assert waiting(root) == Counter({f"Late-{at}": 1 for at in range(LATE)})
+    _assert_each_once(root)

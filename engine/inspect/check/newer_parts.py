@@ -18,10 +18,10 @@ from engine.format.quantities import counted
 from engine.format.timer_log import TimerUnit
 from engine.inspect.store.epochs import epoch_files
 from engine.inspect.store.newer import ROCKSDB_QUEUES
-from engine.inspect.store.queue_rows import QueueRows, is_real
+from engine.inspect.store.queue_rows import QueueRows
 from engine.inspect.store.timer_chains import Counted
 from engine.inspect.store.timer_log import timer_files
-from engine.inspect.store.timer_pending import pending
+from engine.inspect.store.timer_pending import pending, rows_of
 from engine.inspect.store.timer_records import TimerRecords, unit_fault
 from engine.inspect.store.timer_slots import has_timer, place_of, wrong_slots
 from engine.inspect.store.timer_wheel import precision_of, read_timer_check
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from engine.inspect.store.survey import QueueFiles, StoreFiles
     from engine.inspect.store.timer_chains import Waiting
     from engine.inspect.store.timer_log import TimerFiles
-    from engine.inspect.store.timer_pending import Row
     from engine.log.source import LogSource
 
 _TIMER_CHECK = os.path.join(names.CONFIG, names.TIMER_CHECK)
@@ -90,10 +89,7 @@ class NewerPartsJudge:
         queue = self._timer_queue()
         if queue is None:
             return
-        rows: list[Row] = []
-        for start, chunk in QueueRows(self._disk, queue).chunks(0, check.queue_offset):
-            for i in is_real(chunk).nonzero()[0].tolist():
-                rows.append((start + i, int(chunk["physical_offset"][i]), int(chunk["size"][i])))
+        rows = list(rows_of(QueueRows(self._disk, queue), 0, check.queue_offset))
         waits = pending(log, self._files.config, rows, self._end, precision_of(self._files)).messages
         if lost := sum(not one.deletes for one in waits):
             self._findings.add(

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from engine.format import names, properties
 from engine.format.message import decode
 from engine.format.numbers import LONG_MAX
+from engine.inspect.store.queue_rows import QueueRows, is_real
 from engine.inspect.store.timer_records import TimerRecords, as_long
 from engine.log.scan import RecordBatch, Scanner
 
@@ -80,6 +81,13 @@ class _Delivery:
 
 Row = tuple[int, int, int]
 """Queue offset, physical offset, size of a unit of the timer's queue."""
+
+
+def rows_of(queue: QueueRows, start: int, end: int) -> Iterator[Row]:
+    """The units that a queue holds at queue offsets [start, end), filling left out. Raises StorageError."""
+    for first, chunk in queue.chunks(start, end):
+        for i in is_real(chunk).nonzero()[0].tolist():
+            yield first + i, int(chunk["physical_offset"][i]), int(chunk["size"][i])
 
 
 def pending(log: LogSource, config: StoreConfig, rows: Sequence[Row], end: int, precision: int) -> PendingTimers:

@@ -32,10 +32,10 @@ from engine.format.quantities import counted
 from engine.format.timer_check import TimerCheck
 from engine.format.timer_log import DELETE, NO_UNIT, ROLL, UNIT_SIZE, TimerUnit
 from engine.format.timer_wheel import TimerSlot
-from engine.inspect.store.queue_rows import QueueRows, is_real
+from engine.inspect.store.queue_rows import QueueRows
 from engine.inspect.store.timer_chains import Counted
 from engine.inspect.store.timer_log import TimerFiles, timer_files
-from engine.inspect.store.timer_pending import TimerMessage, pending
+from engine.inspect.store.timer_pending import TimerMessage, pending, rows_of
 from engine.inspect.store.timer_records import TimerRecords, unit_fault
 from engine.inspect.store.timer_slots import has_timer, place_of, wrong_slots
 from engine.inspect.store.timer_wheel import precision_of, read_timer_check
@@ -153,9 +153,8 @@ def _rows_of(disk: Disk, plan: RecoverPlan) -> tuple[list[Row], int]:
     rows: dict[int, tuple[int, int]] = {}
     held = next((one for one in plan.files.queues if one.queue == QUEUE), None)
     if held is not None and held.files:
-        for start, chunk in QueueRows(disk, held).chunks(queue.min_offset, queue.max_offset):
-            for i in is_real(chunk).nonzero()[0].tolist():
-                rows[start + i] = (int(chunk["physical_offset"][i]), int(chunk["size"][i]))
+        on_disk = rows_of(QueueRows(disk, held), queue.min_offset, queue.max_offset)
+        rows = {at: (physical, size) for at, physical, size in on_disk}
     for chunk in plan.writes.chunks():
         for row in chunk[chunk["queue"] == queue.number]:
             rows[int(row["queue_offset"])] = (int(row["physical_offset"]), int(row["size"]))
