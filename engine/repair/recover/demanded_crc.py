@@ -39,8 +39,8 @@ def demanded_crc_refusal(
             first = faults[0]
             segment = next(one for one in log.segments if one.offset <= first.offset < one.end)
             return CannotRepair(
-                f"{MISSING if first.missing else MISMATCH}: with {FORCED}=true its broker would end the log there when "
-                f"it starts, and lose {end - first.offset} bytes",
+                f"{MISSING if first.missing else MISMATCH}: when its broker starts, it would lose "
+                f"{end - first.offset} bytes of the log, cut",
                 path=os.fspath(segment.path),
                 offset=first.offset,
                 hint="nothing was changed",
