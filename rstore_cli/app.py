@@ -10,6 +10,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import io
 import json
 import os
 import sys
@@ -406,8 +407,18 @@ def _debug() -> bool:
     return os.environ.get("RSTORE_DEBUG", "") not in ("", "0")
 
 
+def _write_whole() -> None:
+    """Stdout with PYTHONUNBUFFERED writes once and drops what a signal or a full disk left over; a buffer does not."""
+    raw = getattr(sys.stdout, "buffer", None)
+    if isinstance(raw, io.RawIOBase):
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw), encoding=sys.stdout.encoding, errors=sys.stdout.errors, line_buffering=True
+        )
+
+
 def run() -> NoReturn:
     """`main`, and the end at once: giving every object back takes a quarter of a second after a recovery."""
+    _write_whole()
     code = main()
     try:
         for thread in threading.enumerate():

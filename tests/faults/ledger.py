@@ -63,8 +63,10 @@ store `check` holds each entry of the index against the log."""
 def check_store(store: MessageStore | ReadStore, expected: Sequence[Stored], ledger: DrillLedger) -> None:
     """Every one of `expected` is there by queue offset, key and physical offset; nothing is there that wasn't put."""
     queues = itertools.product(TOPICS, range(QUEUES))
-    assert list(strangers(store, queues, ledger)) == []
-    assert list(missing(store, expected, most_keys=MOST_KEYS)) == []
+    strange = list(strangers(store, queues, ledger))
+    assert not strange, strange
+    lost = list(missing(store, expected, most_keys=MOST_KEYS))
+    assert not lost, lost
 
 
 LOST_PROPERTIES = ("unit-tags", "index-key", "record-suspect", "unit-witness", "index-witness")

@@ -193,8 +193,9 @@ def long_store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.leaves
-def test_ctrl_c_cuts_no_line(long_store: Path) -> None:
-    running = process("--store", long_store, "dump", "commitlog", "--json")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_ctrl_c_cuts_no_line(unbuffered: str, long_store: Path) -> None:
+    running = process("--store", long_store, "dump", "commitlog", "--json", env={"PYTHONUNBUFFERED": unbuffered})
     assert running.stdout is not None
     assert running.stderr is not None
     first = running.stdout.readline()
