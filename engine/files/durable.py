@@ -237,7 +237,7 @@ class _Writer:
             newest = place.read_bytes() if place is not None else node.kept or b""
             target.write_bytes(_mix(node, newest, self._lost, self._unit))
             return
-        target.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True)  # into one that is there would mix two moments
         for name, child in sorted(self._names.get(id(node), node.durable_names).items()):
             self.write(child, target / name)
         for stranger in sorted(place.iterdir()) if place is not None else ():

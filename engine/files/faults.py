@@ -136,7 +136,7 @@ class FaultyDisk(Disk):
         """Write into `destination` (a new directory, outside the root) what a power cut now could leave of the root.
 
         `lose` "all" keeps only what is sure, "none" all that was written, "random" each page, name and length by
-        `rng`; `torn`: by 512-byte sector instead of by page. Raises InvalidArgument without a root.
+        `rng`; `torn`: by 512-byte sector instead of by page. Raises InvalidArgument without a root, FileExistsError.
         """
         if self._image is None:
             raise InvalidArgument("a power cut needs a disk with a root", path=destination)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 from pathlib import Path
@@ -43,6 +44,7 @@ class Copying(FaultyDisk):
         self._lose = lose
         self._rng = rng
         self.into: Path | None = None
+        self._numbers = itertools.count()
         self.copies: list[Path] = []
         self.kinds: set[tuple[Operation, str]] = set()
 
@@ -53,7 +55,7 @@ class Copying(FaultyDisk):
         with self._model_lock:
             before = self.changes_seen
             if self.into is not None:
-                copy = self.into / f"copy{len(self.copies)}"
+                copy = self.into / f"copy{next(self._numbers)}"
                 note = super().begin(doing)
                 if self.changes_seen != before:
                     self.crash_copy(str(copy), self._rng, self._lose)

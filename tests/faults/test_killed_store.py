@@ -5,6 +5,7 @@ A kill keeps what was written (the page cache): this tests the order of things, 
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -44,6 +45,7 @@ class Copying(FaultyDisk):
         self._into = into
         self._ledger = ledger
         self._every = every
+        self._numbers = itertools.count()
         self.copies: list[tuple[Path, list[Stored]]] = []
 
     def begin(self, doing: Doing):
@@ -51,7 +53,7 @@ class Copying(FaultyDisk):
             before = self.changes_seen
             note = super().begin(doing)
             if before != self.changes_seen and self.changes_seen % self._every == 0:
-                copy = self._into / f"copy{len(self.copies)}"
+                copy = self._into / f"copy{next(self._numbers)}"
                 acknowledged = list(self._ledger.acknowledged)
                 self.crash_copy(str(copy), lose="none")
                 self.copies.append((copy, acknowledged))

@@ -6,6 +6,7 @@ not, by chance. That is more than a real disk does; what holds here holds there.
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ class CuttingDisk(FaultyDisk):
         self._cuts = at
         self._rng = rng
         self._torn = torn
+        self._numbers = itertools.count()  # a copy may wait for other threads, which may cut, too
         self.cuts: list[Cut] = []
 
     def begin(self, doing: Doing):
@@ -61,7 +63,7 @@ class CuttingDisk(FaultyDisk):
         """A copy of now."""
         with self._model_lock:
             acknowledged = tuple(self._ledger.acknowledged)  # before the copy: what comes in between may be lost
-            root = self._into / f"cut{len(self.cuts)}"
+            root = self._into / f"cut{next(self._numbers)}"
             self.crash_copy(str(root), self._rng, lose, torn=self._torn)
             self.cuts.append(Cut(root, acknowledged))
 

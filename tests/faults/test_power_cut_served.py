@@ -7,7 +7,9 @@ copy, knows every topic that it has acknowledged messages of, and gives them to 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,10 +60,11 @@ class Cutting:
     rng: random.Random
     acknowledged: list[Sent] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def cut(self) -> None:
         acknowledged = tuple(self.acknowledged)
-        root = self.into / f"cut{len(self.cuts)}"
+        root = self.into / f"cut{next(self._numbers)}"
         self.disk.crash_copy(str(root), self.rng, "random", torn=self.rng.random() < 0.5)
         self.cuts.append(Cut(root, acknowledged))
 

@@ -88,6 +88,13 @@ def test_what_was_there_before_is_durable(tmp_path: Path) -> None:
     assert (tmp_path / "copy/checkpoint").read_bytes() == b"x" * 5000
 
 
+def test_a_copy_is_of_one_moment(faulty: FaultyDisk, tmp_path: Path) -> None:
+    """Two threads that named their copies alike once made one store of both, which no disk could have left."""
+    faulty.crash_copy(str(tmp_path / "copy"))
+    with pytest.raises(FileExistsError):
+        faulty.crash_copy(str(tmp_path / "copy"))
+
+
 def test_pages_are_lost_in_any_order(faulty: FaultyDisk, tmp_path: Path) -> None:
     file = MappedFile.create(faulty, str(tmp_path / "store" / segment_name(0)), 3 * PAGE)
     file.append(b"x" * 3 * PAGE)
