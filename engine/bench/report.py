@@ -15,6 +15,7 @@ from engine.bench.report_replicated import replication_lines
 from engine.bench.report_served import served_lines
 from engine.bench.report_table import cell, ratio_text, table, verdict_word
 from engine.bench.results import MIB, FloorVerdict, JobPlace, Results, Side
+from engine.bench.spark import split_verdicts
 from engine.bench.workload import GIB
 from engine.errors import StorageError
 
@@ -318,6 +319,9 @@ def _spark(results: Results) -> Iterator[str]:
     yield ""
     yield from _ON_SPARK.splitlines()
     yield f"Spark's own start is in none of them; by cores: {starts}."
+    for text, met in split_verdicts(results.spark):
+        yield ""
+        yield f"{text}: {verdict_word(met)}."
     heads = [
         "job",
         "on",

@@ -7,12 +7,13 @@ All measures of one kind (Spark on one core, on two, the engine alone) are made 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.bench.workload import GIB
+from engine.format.quantities import counted
 
 if TYPE_CHECKING:
     from engine.bench.measure import Measurement
@@ -25,6 +26,9 @@ SPLITS = (1, 4, 16, 64)
 STORES = (1, 4, 16)
 CORES = (1, 2)
 _MIDDLE = 16
+_FEW_SPLITS, SPLITS_MOST = 4, 1.5
+"""The most splits may take so many times as long as these few do, for the jobs that judge and build."""
+SPLIT_JOBS = ("verify", "reindex")
 
 Child = Callable[[list[str]], "Measurement"]
 """Runs a module with its words as a process, and gives what it said."""
@@ -74,6 +78,17 @@ class SparkMeasure:
             "workersRss": self.rss,
             "workersAnon": self.anon,
         }
+
+
+def split_verdicts(measures: Sequence[SparkMeasure]) -> Iterator[tuple[str, bool]]:
+    """How much longer jobs take with the most splits of a log than with a few, in words; whether that may be."""
+    wide = {(m.job, m.splits): m.seconds for m in measures if (m.on, m.cores, m.stores) == (NAME, max(CORES), 1)}
+    for job in SPLIT_JOBS:
+        many, few = wide.get((job, max(SPLITS))), wide.get((job, _FEW_SPLITS))
+        if many and few:
+            ratio = many / few
+            text = f"{job} in {counted(max(SPLITS), 'split')} takes {ratio:.2f} × the time of {_FEW_SPLITS}"
+            yield f"{text}, at most {SPLITS_MOST} are asked for", ratio <= SPLITS_MOST
 
 
 def measure_all(

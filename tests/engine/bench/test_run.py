@@ -16,6 +16,7 @@ from engine.bench.measure import Measurement, measure
 from engine.bench.options import BenchOptions
 from engine.bench.results import Cache, JobPlace, Results, Side
 from engine.bench.run import as_installed, run
+from engine.bench.spark import SparkMeasure, split_verdicts
 from engine.bench.stores import CopyState, KeptStore
 from engine.bench.timing import MeasureTask, Timer
 from engine.bench.work import BATCH, WORK
@@ -69,6 +70,16 @@ def test_every_job_has_its_work_and_every_floor_its_job() -> None:
         job = BY_NAME[floor.job]
         assert floor.workload in job.workloads
         assert floor.against is not Against.INSIDE or BY_NAME[floor.peer or floor.job].apache
+
+
+def test_what_many_splits_cost_is_held_against_few() -> None:
+    times = {("verify", 4): 2.0, ("verify", 64): 2.8, ("reindex", 4): 1.0, ("reindex", 64): 1.6, ("read", 64): 9.0}
+    measures = [SparkMeasure(job, "spark", 2, splits, 1, 1, seconds) for (job, splits), seconds in times.items()]
+    measures.append(SparkMeasure("verify", "spark", 1, 64, 1, 1, 9.0))  # on one core
+    assert [(text.partition(",")[0], met) for text, met in split_verdicts(measures)] == [
+        ("verify in 64 splits takes 1.40 × the time of 4", True),
+        ("reindex in 64 splits takes 1.60 × the time of 4", False),
+    ]
 
 
 def test_a_damaged_log_is_no_figure(plain: KeptStore, tmp_path: Path) -> None:
@@ -301,11 +312,11 @@ def verdict_of(results: Results, job: str, against: Against):
 def test_ratios_are_of_medians() -> None:
     results = results_of(
         *(("recover-rebuilt", "b1k", Side.OURS, sample(s)) for s in (1.0, 9.0, 2.0)),
-        *(("recover-rebuilt", "b1k", Side.APACHE, sample(s, wall=6.0)) for s in (5.0, 1.0, 20.0)),
+        *(("recover-rebuilt", "b1k", Side.APACHE, sample(s, wall=6.0)) for s in (9.0, 1.0, 20.0)),
         ("recover-rebuilt", "b1k", Side.COMMAND, sample(1.0, wall=3.0)),
     )
     place = JobPlace("recover-rebuilt", "b1k")
-    assert results.inside_ratio(place) == pytest.approx(2.5)
+    assert results.inside_ratio(place) == pytest.approx(4.5)
     assert results.whole_ratio(place) == pytest.approx(2.0)
     assert verdict_of(results, "recover-rebuilt", Against.INSIDE).met is True
     assert verdict_of(results, "recover-rebuilt", Against.MEMORY).measured == pytest.approx(100)
