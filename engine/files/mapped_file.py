@@ -308,19 +308,26 @@ class MappedFile(FileBacking):
         On the map kind they stay readable even when the file is destroyed meanwhile.
         """
         if position < 0 or size < 0 or position + size > self.read_position:
-            raise InvalidArgument(f"{size} bytes are not readable yet", path=self.path, offset=position)
+            raise self._not_readable(position, size)
         return self._segment.read(position, size)
+
+    def _not_readable(self, position: int, size: int) -> InvalidArgument:
+        return InvalidArgument(f"{size} bytes are not readable yet", path=self.path, offset=position)
 
     def view_if_there(self, position: int, size: int) -> memoryview | None:
         """As `view`, for who does not hold the file: None when it was given up. They stay readable on every kind.
 
         Raises InvalidArgument, StorageError.
         """
+        segment = self._segment
         # By call, a descriptor that is closed in the middle of a read may be another file's by then.
-        mapped = self._segment.mapped
-        held = not mapped and self.hold()
+        held = not segment.mapped
+        if held and not self.hold():
+            return None
         try:
-            return self.view(position, size) if held or mapped else None
+            if position < 0 or size < 0 or position + size > self.read_position:
+                raise self._not_readable(position, size)
+            return segment.read(position, size)
         except StorageError:
             if self.available:
                 raise

@@ -30,6 +30,8 @@ ENTRY_SIZE = 20
 assert _ENTRY.size == ENTRY_SIZE
 unpack_entry: Final = _ENTRY.unpack_from
 """An entry's four fields, as `IndexEntry` has them, without an object; the bytes must be there."""
+unpack_slot: Final = struct.Struct(">i").unpack_from
+"""The number of the entry that a slot names, as `decode_slot`, alone in a tuple; the bytes must be there."""
 ENTRY_FIELDS = [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")]
 POSITION_OFFSET: Final = struct.calcsize(">i")
 """Of phyOffset in an entry, as the next two."""

@@ -231,7 +231,8 @@ class IndexFile(IndexReader):
         return self._file.view(position, length)
 
     def _whole(self) -> memoryview | None:
-        return self._file.view(0, self.layout.file_size) if self._file.mapped else None
+        file = self._file
+        return file.view(0, file.file_size) if file.mapped else None
 
     def _write(self, position: int, data: bytes) -> None:
         self._file.write_at(position, data)

@@ -27,10 +27,10 @@ from engine.format.index_file import (
     IndexHeader,
     IndexLayout,
     decode_header,
-    decode_slot,
     entry_dtype,
     time_diff,
     unpack_entry,
+    unpack_slot,
 )
 from engine.log.index_chain import NumberedSlots, link
 
@@ -96,11 +96,13 @@ class IndexReader(ABC):
         layout: where things lie in it.
     """
 
-    __slots__ = ("layout", "path")
+    __slots__ = ("_entries_at", "_slots", "layout", "path")
 
     def __init__(self, path: str, layout: IndexLayout) -> None:
         self.path = path
         self.layout = layout
+        self._slots = layout.slots
+        self._entries_at = layout.entries_position
 
     @abstractmethod
     def _read(self, position: int, length: int) -> memoryview:
@@ -181,9 +183,9 @@ class IndexReader(ABC):
         before.
         """
         offsets: list[int] = []
-        whole, first_entry = self._whole(), self.layout.entries_position
-        slot = self.layout.slot_position(key_hash % self.layout.slots)
-        number = decode_slot(self._read(slot, SLOT_SIZE) if whole is None else whole[slot : slot + SLOT_SIZE])
+        whole, first_entry = self._whole(), self._entries_at
+        slot = HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
+        (number,) = unpack_slot(self._read(slot, SLOT_SIZE)) if whole is None else unpack_slot(whole, slot)
         header = self.header  # read after the slot: a writer counts an entry before it names it
         above = self._above(header)
         if number == NO_ENTRY or max_num <= 0:
