@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.inspect.check.fresh_rows import FreshQueue, FreshRows
+    from engine.inspect.store.queue_rows import HeldRows
     from engine.inspect.store.survey import QueueFiles
     from engine.log.derive import QueueNumbers, TopicQueue
 
@@ -69,6 +70,7 @@ class QueueComparer:
         observe: judges the tags codes instead: gets the queue, units on disk, and derived ones (row_dtype) of the same
             messages. A unit counts then as right whatever its tags code is.
         fresh: takes the units of queues that have none on disk, as long as it can; they are not pending then.
+        held: what bounds the units that are held in memory, where nobody writes the queues meanwhile.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class QueueComparer:
         queue_file_size: int,
         observe: Observer | None = None,
         fresh: FreshRows | None = None,
+        held: HeldRows | None = None,
     ) -> None:
         self.numbers = numbers
         self._observe = observe
@@ -86,7 +89,8 @@ class QueueComparer:
         self.file_rows = queue_file_size // UNIT_SIZE
         self.accounts: dict[int, QueueAccount] = {}
         for files in queues:
-            self.accounts[numbers.number(files.queue)] = QueueAccount(QueueRows(disk, files) if files.files else None)
+            rows = QueueRows(disk, files, held) if files.files else None
+            self.accounts[numbers.number(files.queue)] = QueueAccount(rows)
         self._with_rows = {number for number, account in self.accounts.items() if account.rows is not None}
         self.pending = Spool(row_dtype())
         self.findings: list[str] = []

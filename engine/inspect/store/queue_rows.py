@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.files.written import written_end
@@ -18,10 +19,14 @@ if TYPE_CHECKING:
 
     from engine.files.disk import Disk
     from engine.files.listing import SegmentFile
+    from engine.files.raw_file import RawFile
     from engine.inspect.store.survey import QueueFiles
 
 CHUNK = 1 << 17
 """Rows that are looked at in one piece."""
+
+_SHORT = 16 << 10
+"""Bytes of a queue whose rows may be held."""
 
 _ROW_FIELDS = [
     ("queue", "i4"),
@@ -62,11 +67,23 @@ def as_units(rows: NDArray[np.void]) -> memoryview:
     return memoryview(units.view(np.uint8).data)
 
 
+@dataclass(slots=True)
+class HeldRows:
+    """How many bytes of short queues may still be held in memory, so that each of their files is opened once.
+
+    For who knows that nobody writes them meanwhile.
+    """
+
+    left: int = 64 << 20
+
+
 class QueueRows:
     """Read access to one queue's rows. `may_lack_units`: pre-blank rows may stand between others,
-    for units that are not there (RocksDB)."""
+    for units that are not there (RocksDB). `held`: what bounds the rows that are held, if any are to be."""
 
-    def __init__(self, disk: Disk, files: QueueFiles) -> None:
+    def __init__(self, disk: Disk, files: QueueFiles, held: HeldRows | None = None) -> None:
+        self._held = held
+        self._rows = b""  # those before the extent, of a short queue
         self._disk = disk if files.source is None else files.source
         self.files = files.files
         self.queue = files.queue
@@ -86,6 +103,10 @@ class QueueRows:
         """Rows [start, end): unit_dtype()[end − start]."""
         import numpy as np
 
+        if self._held is not None and self.first <= start <= end <= self.extent and self._rows:
+            return np.frombuffer(
+                self._rows, dtype=unit_dtype(), count=end - start, offset=(start - self.first) * UNIT_SIZE
+            )
         parts: list[NDArray[np.void]] = []
         at = start
         for file in self._between(start, end):
@@ -102,6 +123,9 @@ class QueueRows:
     def holds(self, start: int, units: memoryview) -> bool:
         """Whether one file holds just these bytes, 20 a unit, from the queue offset `start` on."""
         low, high = start * UNIT_SIZE, start * UNIT_SIZE + len(units)
+        if self._held is not None and self.first <= start and high <= self.extent * UNIT_SIZE and self._rows:
+            at = low - self.files[0].offset
+            return at >= 0 and self._rows[at : at + len(units)] == bytes(units)
         for file in self.files:
             if file.offset <= low and high <= file.offset + file.size:
                 reader = self._disk.open_reader(file.path)
@@ -148,11 +172,23 @@ class QueueRows:
             reader = self._disk.open_reader(file.path)
             try:
                 last = written_end(reader, 0, file.size)
+                if last:
+                    self._hold(file, reader, last)
             finally:
                 reader.close()
             if last:
                 return (file.offset + last + UNIT_SIZE - 1) // UNIT_SIZE
         return self.first
+
+    def _hold(self, file: SegmentFile, reader: RawFile, last: int) -> None:
+        size = -(-last // UNIT_SIZE) * UNIT_SIZE
+        held = self._held
+        if held is None or len(self.files) > 1 or file.offset % UNIT_SIZE or not size <= min(_SHORT, held.left):
+            return
+        rows = bytes(reader.read(0, size))
+        if len(rows) == size:  # else the file ends within a row
+            self._rows = rows
+            held.left -= size
 
 
 def _cut(start: int, end: int) -> Iterator[tuple[int, int]]:

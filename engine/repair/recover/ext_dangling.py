@@ -72,4 +72,5 @@ def _has_addresses(rows: QueueRows) -> bool:
 def _addressed(chunk: NDArray[np.void]) -> NDArray[np.intp]:
     import numpy as np
 
-    return np.flatnonzero(is_real(chunk) & (chunk["tags_code"] <= EXT_ADDRESS_MAX))
+    may_be = np.flatnonzero(chunk["tags_code"] <= EXT_ADDRESS_MAX)
+    return may_be[is_real(chunk[may_be])] if len(may_be) else may_be

@@ -15,7 +15,7 @@ from engine.inspect.store.known import known_of
 from engine.inspect.store.layout import Layout
 from engine.inspect.store.losses import Losses
 from engine.inspect.store.odd import AHEAD, PASSED_OVER, QUEUE_EMPTY, WITHOUT_LOG, OddFile, moved_by_hand
-from engine.inspect.store.queue_rows import row_dtype
+from engine.inspect.store.queue_rows import HeldRows, row_dtype
 from engine.inspect.store.repairs import manifest_ranges, repairs, unfinished
 from engine.inspect.store.spool import Spool
 from engine.inspect.store.survey import StoreFiles
@@ -109,7 +109,12 @@ class Planner:
         # With the extension more than the unit is written.
         self._fresh = None if config.enable_consume_queue_ext else FreshRows()
         self._comparer = QueueComparer(
-            disk, files.queues, self._numbers, config.mapped_file_size_consume_queue, fresh=self._fresh
+            disk,
+            files.queues,
+            self._numbers,
+            config.mapped_file_size_consume_queue,
+            fresh=self._fresh,
+            held=HeldRows(),
         )
         self._dangling = mark_dangling(disk, files, self._comparer.accounts.values())
         self._scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
