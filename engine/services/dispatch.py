@@ -47,7 +47,9 @@ A message that comes alone is dispatched at once, and so is everything while som
 """
 GATHER_MOST_MS = 4
 SHARE = 8
-"""A turn is followed by so many times its own time for others, up to GATHER_MOST_MS: it holds up every other thread."""
+"""A turn owes others so many times its own time, up to GATHER_MOST_MS, for it holds up every other thread. What others
+had before counts: only what is owed above GATHER_MOST_MS is waited for, so messages that come singly wait for nothing.
+"""
 WORTH = 256 << 10
 """Bytes of log that are dispatched without gathering more: a batch costs the same, whatever is in it."""
 FINDINGS_KEPT = 1000
@@ -118,6 +120,15 @@ def _groups(units: Units) -> list[tuple[int, NDArray[np.intp] | slice]]:
     sorted_queues = units.queue[order]
     cuts = np.flatnonzero(np.diff(sorted_queues)) + 1
     return [(int(units.queue[rows[0]]), rows) for rows in np.split(order, cuts)]
+
+
+def still_owed(owed: float, rest: float, took: float) -> float:
+    """What dispatch owes others after a turn that `took` so long, and that came so long (`rest`) after the one before.
+
+    In ms. One turn right after another has GATHER_MS to GATHER_MOST_MS between, whatever was owed when they began.
+    """
+    before = min(max(0.0, owed - rest), float(GATHER_MOST_MS))
+    return before + max(GATHER_MS - took, min(SHARE * took, float(GATHER_MOST_MS)))
 
 
 def _flag_of(error: Shortage) -> Flag:
@@ -248,12 +259,14 @@ class DispatchService(Worker):
 
     def _run(self) -> None:
         going = True
+        owed, ended = 0.0, monotonic_ms()
         while going:
             began = monotonic_ms()
             caught_up = self._dispatch()
             if caught_up:
-                took = monotonic_ms() - began
-                self._gather(max(GATHER_MS - took, min(SHARE * took, GATHER_MOST_MS)))
+                now = monotonic_ms()
+                owed, ended = still_owed(owed, began - ended, now - began), now
+                self._gather(owed - GATHER_MOST_MS)
             going = self._wait(None if caught_up else RETRY_MS)
         self._dispatch()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.config import StoreConfig
 from engine.errors import DiskFull, RStoreError
@@ -15,7 +18,7 @@ from engine.files.disk import Disk
 from engine.log.commitlog import CommitLog
 from engine.log.derive import Keys, TopicQueue
 from engine.log.state import QueueState
-from engine.services.dispatch import Arrival, DispatchService
+from engine.services.dispatch import GATHER_MOST_MS, GATHER_MS, SHARE, Arrival, DispatchService, still_owed
 from engine.services.queue_table import QueueTable
 from engine.services.running_flags import Flag, RunningFlags
 from tests.engine.opening import message, small
@@ -201,6 +204,33 @@ def test_under_load_it_gathers_and_leaves_nothing_behind(rig: Rig) -> None:
     assert rig.dispatch.position == rig.log.max_offset
     assert rig.queues.obtain(T0).max_offset == count
     assert rig.progress < count / 4
+
+
+def test_messages_that_come_singly_wait_for_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0, 10**9)  # long turns, and long rests between them
+    monkeypatch.setattr("engine.services.dispatch.monotonic_ms", lambda: float(next(clock)))
+    monkeypatch.setattr("engine.services.dispatch.GATHER_MOST_MS", 600_000)
+    rig.dispatch.start_from(0)
+    for _ in range(20):
+        end = rig.log.append(message()).next_offset
+        rig.dispatch.wake()
+        ends = time.monotonic() + 60
+        while rig.dispatch.position < end and time.monotonic() < ends:  # nobody tells it that somebody waits
+            time.sleep(0.001)
+        assert rig.dispatch.position == end
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=50))
+def test_under_load_others_have_their_share_whatever_was_before(turns: list[float]) -> None:
+    owed, rest = 0.0, 1e6
+    for took in turns:  # one right after another: the rest is what was gathered
+        before, owed = owed, still_owed(owed, rest, took)
+        rest = max(0.0, owed - GATHER_MOST_MS)
+        share = max(GATHER_MS - took, min(SHARE * took, GATHER_MOST_MS))
+        assert rest <= GATHER_MOST_MS
+        assert rest == pytest.approx(max(0.0, min(before, GATHER_MOST_MS) + share - GATHER_MOST_MS))
+        if before >= GATHER_MOST_MS:
+            assert rest == pytest.approx(share)
 
 
 def test_who_waits_is_not_kept_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
