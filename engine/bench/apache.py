@@ -84,20 +84,30 @@ def find(cache: Path | None = None) -> Apache:
     Raises:
         Missing: it can't be had here. StorageError: our programs don't build.
     """
-    java, version = _java()
-    place = (cache or cache_directory()) / f"bench-java-{_digest()[:12]}"
+    java, version = find_java()
+    return Apache(java, version, class_path(SOURCES, "Apache", cache))
+
+
+def class_path(sources: Path, whose: str, cache: Path | None = None) -> str:
+    """The class path of a Maven project of ours, which is built first when it isn't there yet; `whose` jars it needs.
+
+    Raises:
+        Missing: Maven or the jars can't be had here. StorageError: our program does not build.
+    """
+    place = (cache or cache_directory()) / f"bench-{sources.name.replace('_', '-')}-{_digest(sources)[:12]}"
     try:
         place.mkdir(parents=True, exist_ok=True)
         with _alone(place / ".building"):
             if not (place / "target" / _JAR).is_file():
-                _build(place)
+                _build(sources, place, whose)
     except OSError as error:
-        raise Missing(f"Apache's side can't be built in {place}: {error.strerror or error}") from None
+        raise Missing(f"{whose}'s side can't be built in {place}: {error.strerror or error}") from None
     target = place / "target"
-    return Apache(java, version, f"{target / _JAR}{os.pathsep}{target / 'lib'}{os.sep}*")
+    return f"{target / _JAR}{os.pathsep}{target / 'lib'}{os.sep}*"
 
 
-def _java() -> tuple[Path, str]:
+def find_java() -> tuple[Path, str]:
+    """The `java` program and its full version. Raises Missing: there is none, or it is too old."""
     home = os.environ.get("JAVA_HOME")
     named = Path(home) / "bin" / "java" if home else None
     program = str(named) if named is not None and named.is_file() else shutil.which("java")
@@ -110,16 +120,16 @@ def _java() -> tuple[Path, str]:
     return Path(program), version[1] + version[2]
 
 
-def _sources() -> list[Path]:
+def _files(sources: Path) -> list[Path]:
     return sorted(
-        path for path in SOURCES.rglob("*") if path.suffix in (".java", ".xml") and "target" not in path.parts
+        path for path in sources.rglob("*") if path.suffix in (".java", ".xml") and "target" not in path.parts
     )
 
 
-def _digest() -> str:
+def _digest(sources: Path) -> str:
     digest = hashlib.sha256()
-    for path in _sources():
-        digest.update(str(path.relative_to(SOURCES)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in _files(sources):
+        digest.update(str(path.relative_to(sources)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
@@ -130,12 +140,12 @@ def _alone(file: Path) -> Iterator[None]:
         yield
 
 
-def _build(place: Path) -> None:
+def _build(sources: Path, place: Path, whose: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise Missing("Maven is not installed: no mvn program in PATH")
-    for source in _sources():
-        target = place / source.relative_to(SOURCES)
+    for source in _files(sources):
+        target = place / source.relative_to(sources)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
     output = ""
@@ -150,10 +160,10 @@ def _build(place: Path) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Missing("Apache's jars can't be downloaded: Maven did not finish within ten minutes") from None
+            raise Missing(f"{whose}'s jars can't be downloaded: Maven did not finish within ten minutes") from None
         if built.returncode == 0:
             return
         output = " ".join((built.stdout + built.stderr).split())
     if _OUT_OF_REACH.search(output):
-        raise Missing("Apache's jars are missing and can't be downloaded: Maven's repository can't be reached")
-    raise StorageError(f"Apache's side of the bench does not build: {output[:400]}", path=place)
+        raise Missing(f"{whose}'s jars are missing and can't be downloaded: Maven's repository can't be reached")
+    raise StorageError(f"{whose}'s side of the bench does not build: {output[:400]}", path=place)

@@ -70,6 +70,7 @@ class Job:
             and `{lines}` in them are the first topic, the middle of its first queue, and a file of the messages to put.
         inside: whether there is a measure without the start of a process, too.
         cold: whether a cold page cache is measured where that is asked for; otherwise it is warm.
+        kafka: whether Kafka's `kafka-dump-log` does the like of the command, on a log of its own.
         exits: exit codes with which the command has done its work: 1 says that there was something to find.
     """
 
@@ -86,6 +87,7 @@ class Job:
     command: tuple[str, ...] | None = None
     inside: bool = True
     cold: bool = False
+    kafka: bool = False
     exits: tuple[int, ...] = (0,)
 
 
@@ -294,6 +296,7 @@ JOBS = (
         state=CopyState.CLOSED,
         command=("dump", "commitlog", "--json"),
         inside=False,
+        kafka=True,
     ),
     Job(
         "dump-index",
@@ -352,6 +355,7 @@ class Against(enum.Enum):
 
     INSIDE = "ratio, start not counted"
     WHOLE = "ratio, whole process"
+    KAFKA = "ratio, whole process, against kafka-dump-log"
     OTHER = "seconds, whole process, to those of another command"
     PLAIN = "seconds a message, whole process, to those without property CRCs"
     CRC = "share of the fastest CRC library"
@@ -413,6 +417,7 @@ FLOORS = (
     Floor("query", "b1k", Against.INSIDE, 0.8),
     Floor("open", "queues", Against.INSIDE, 1.0),
     Floor("dump", "b1k", Against.SECONDS, 3.0),
+    *(Floor("dump", workload, Against.KAFKA, 1.0) for workload in PLAIN),
     Floor("dump-index", "b1k", Against.SECONDS, 1.2),
     Floor("dump-queue", "b1k", Against.SECONDS, 0.35),
     Floor("get-json", "b1k", Against.SECONDS, 1.333),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from engine.bench.jobs import BY_NAME, LIMITS, Against, Floor, Job
+from engine.bench.kafka import NAME, TOOL
 from engine.bench.plot import plot
 from engine.bench.report_backups import backup_lines
 from engine.bench.report_clients import client_lines
@@ -194,6 +195,8 @@ def _job(results: Results, job: Job) -> Iterator[str]:
         yield f"Inside Apache's: {job.theirs}."
     if job.command is not None:
         yield f"Whole process: `rstore {' '.join(job.command)}`" + (", and the JVM." if job.apache is not None else ".")
+    if job.kafka:
+        yield f"Beside it: {NAME} ({' '.join(TOOL)}) on a log of Kafka's own with as many messages of the same size."
     places = [place for place in results.places() if place.job == job.name]
     if job.inside:
         yield ""
@@ -220,6 +223,8 @@ def _job(results: Results, job: Job) -> Iterator[str]:
         numbers=range(3, 7),
     )
     yield from _more(results, places)
+    if job.kafka:
+        yield from _rates(results, places)
 
 
 def _inside_row(results: Results, place: JobPlace) -> list[str]:
@@ -245,7 +250,8 @@ def _whole_rows(results: Results, place: JobPlace) -> Iterator[list[str]]:
         wall, memory = results.wall(place, side), results.memory(place, side)
         if wall is None or memory is None:
             continue
-        ratio = ratio_text(results.whole_ratio(place)) if side is Side.COMMAND else ""
+        peer = Side.KAFKA if BY_NAME[place.job].kafka else Side.APACHE
+        ratio = ratio_text(results.whole_ratio(place, peer)) if side is Side.COMMAND else ""
         shown = "-" if side is Side.OURS else _seconds(wall)  # a small store came first: no figure for a whole process
         yield [
             place.workload,
@@ -255,6 +261,19 @@ def _whole_rows(results: Results, place: JobPlace) -> Iterator[list[str]]:
             ratio,
             *(f"{value / MIB:.0f}" for value in memory),
         ]
+
+
+def _rates(results: Results, places: Sequence[JobPlace]) -> Iterator[str]:
+    """Messages a second of whole processes."""
+    for place in places:
+        rates = [
+            f"{'rstore' if side is Side.COMMAND else NAME} {rate:,.0f} messages/s"
+            for side in (Side.COMMAND, Side.KAFKA)
+            if (rate := results.median(place, side, lambda sample: sample.messages / sample.wall))
+        ]
+        if rates:
+            yield ""
+            yield f"{place.workload}, whole process: {', '.join(rates)}."
 
 
 def _more(results: Results, places: Sequence[JobPlace]) -> Iterator[str]:

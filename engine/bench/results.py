@@ -26,6 +26,7 @@ class Side(enum.Enum):
     OURS = "ours"
     COMMAND = "rstore command"
     APACHE = "apache"
+    KAFKA = "kafka-dump-log"
 
 
 class Cache(enum.Enum):
@@ -74,7 +75,7 @@ class Results:
         settings: of the run, by name.
         apache: the peer's versions, or why there is none.
         failures: measures that could not be made, and why.
-        ended: measures of Apache's store that came to the time limit.
+        ended: measures of a peer that came to the time limit.
         profiles: text of a profile, by job and workload, of each floor that was missed.
         spark: the pipeline's jobs on Spark and by the engine alone; `spark_starts`: seconds until Spark was there, by
             cores.
@@ -130,9 +131,9 @@ class Results:
         ours, theirs = self.per_message(place, Side.OURS), self.per_message(other, Side.APACHE)
         return None if ours is None or theirs is None else theirs / ours
 
-    def whole_ratio(self, place: JobPlace) -> float | None:
-        """The same, process against process."""
-        ours, theirs = self.wall(place, Side.COMMAND), self.wall(place, Side.APACHE)
+    def whole_ratio(self, place: JobPlace, peer: Side = Side.APACHE) -> float | None:
+        """How many times as fast as the peer, process against process."""
+        ours, theirs = self.wall(place, Side.COMMAND), self.wall(place, peer)
         return None if ours is None or theirs is None else theirs / ours
 
     def command_ratio(self, place: JobPlace, other: str) -> float | None:
@@ -191,6 +192,8 @@ class Results:
             return self.inside_ratio(place, floor.peer)
         if floor.against is Against.WHOLE:
             return self.whole_ratio(place)
+        if floor.against is Against.KAFKA:
+            return self.whole_ratio(place, Side.KAFKA)
         if floor.against is Against.CRC:
             return self.crc_share(place)
         if floor.against is Against.SECONDS:

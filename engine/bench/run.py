@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from engine.bench import apache, backups, clients, replicated, served, spark, stores
+from engine.bench import apache, backups, clients, kafka, replicated, served, spark, stores
 from engine.bench.child import MAKE
 from engine.bench.jobs import JOBS, Against, Job, Size
+from engine.bench.kafka import Kafka
 from engine.bench.machine import machine
 from engine.bench.measure import Measurement, TookTooLong, measure
 from engine.bench.options import SMALLEST, BenchOptions
@@ -90,6 +91,7 @@ class _Run:
     progress: Progress
     results: Results = field(default_factory=Results)
     peer: apache.Apache | None = None
+    dumper: Kafka | None = None
     done: int = 0
     total: int = 0
 
@@ -100,7 +102,8 @@ class _Run:
         self.total = sum(len(jobs) for _, jobs in plan) + wanted.apart
         kept_bytes = [workload.size * workload.fill * _KEPT for workload, _ in plan] or [wanted.size * _KEPT]
         stored = max(kept_bytes) if wanted.work is None else sum(kept_bytes)
-        stores.demand_space(self.work, int(stored + wanted.size * _COPIES))
+        besides = any(job.kafka for _, jobs in plan for job in jobs) and wanted.apache
+        stores.demand_space(self.work, int(stored + wanted.size * (_COPIES + besides)))
         self._find_peer()
         results.facts = machine(self.work)
         results.settings = {
@@ -108,6 +111,8 @@ class _Run:
             "rounds": f"{wanted.rounds}, of each side in turn; figures are medians",
             "page cache": ", ".join(cache.value for cache in wanted.caches),
         }
+        if besides:
+            self.dumper, results.settings[kafka.NAME] = kafka.look()
         for workload, jobs in plan:
             kept, small = self._keep(workload)
             stamps = kept.stamps()
@@ -121,6 +126,8 @@ class _Run:
             if wanted.work is None:
                 stores.remove(kept.root)
                 stores.remove(small.root)
+                if self.dumper is not None:
+                    stores.remove(self.dumper.log_of(kept, self.work))
         if wanted.wants_spark:
             self._spark()
         if wanted.wants_serve:
@@ -287,6 +294,7 @@ class _Run:
         sides = [Side.OURS] if job.inside else []
         sides += [Side.COMMAND] if job.command is not None and not alone else []
         sides += [Side.APACHE] if job.apache is not None and self.peer is not None and not alone else []
+        sides += [Side.KAFKA] if job.kafka and self.dumper is not None and not alone else []
         failed: set[Side] = set()
         for _ in range(self.wanted.rounds):
             for side in sides:
@@ -296,13 +304,18 @@ class _Run:
                     self.results.add(place, side, self._measure(kept, small, job, side, cache))
                 except TookTooLong as error:
                     failed.add(side)
-                    notes = self.results.ended if side is Side.APACHE else self.results.failures
+                    notes = self.results.ended if side in (Side.APACHE, Side.KAFKA) else self.results.failures
                     notes.append(f"{job.name} on {kept.workload.name}, {side.value}: {error}")
                 except StorageError as error:
                     failed.add(side)
                     self.results.failures.append(f"{job.name} on {kept.workload.name}, {side.value}: {error}")
 
     def _measure(self, kept: KeptStore, small: KeptStore, job: Job, side: Side, cache: Cache) -> Measurement:
+        if side is Side.KAFKA:
+            assert self.dumper is not None
+            log = self.dumper.fill(kept, self.work)
+            stores.warm(log)
+            return self.dumper.dump(kept, log, self.wanted.limit)
         with self._prepared(kept, job, side) as task:
             if cache is Cache.COLD:
                 self.results.settings["cold by"] = stores.cool(task.root)

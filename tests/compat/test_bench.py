@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from engine.bench import kafka
 from engine.bench import run as bench
 from engine.bench.clients import CLIENT_LOADS, QUICK_CONSUMED
 from engine.bench.jobs import JOBS
@@ -42,6 +44,22 @@ def test_each_job_against_apache(tmp_path: Path) -> None:
             (ours,) = results.samples[place, Side.OURS]
             assert theirs.messages == ours.messages, job.name
             assert theirs.peak_rss > theirs.peak_anon > 0
+
+
+def test_dump_beside_kafkas(tmp_path: Path) -> None:
+    """Kafka's own tool prints each message of the log that Kafka's own classes wrote."""
+    program = (sys.executable, "-m", "rstore_cli.app")
+    wanted = BenchOptions(program, tmp_path / "out", MIB, ("b128",), ("dump",), 1, work=tmp_path / "work")
+    results = bench.run(wanted)
+    assert results.failures == []
+    assert kafka.VERSION in results.settings[kafka.NAME]
+    (ours,), (theirs,) = (results.samples[JobPlace("dump", "b128"), side] for side in (Side.COMMAND, Side.KAFKA))
+    assert ours.messages == theirs.messages > 1000
+    assert results.whole_ratio(JobPlace("dump", "b128"), Side.KAFKA)
+    (log,) = (tmp_path / "work").glob("kafka-*")
+    printed = subprocess.run(kafka.find().dump_command(log), capture_output=True, timeout=120, check=True).stdout
+    assert printed.count(b"valueSize: 128 ") == theirs.messages
+    assert f"rstore {ours.messages / ours.wall:,.0f} messages/s" in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_the_daemon_under_load(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench import readme_table, report, stores
-from engine.bench.apache import Apache
+from engine.bench import apache, kafka, readme_table, report, stores
+from engine.bench.apache import Apache, Missing
 from engine.bench.child import run as run_task
 from engine.bench.jobs import BY_NAME, FLOORS, JOBS, LIMITS, Against
 from engine.bench.measure import Measurement, measure
@@ -421,6 +421,38 @@ def test_a_command_is_held_against_another_one_on_the_same_store() -> None:
     verdict = verdict_of(results, "plan-start", Against.OTHER)
     assert (verdict.measured, verdict.met) == (pytest.approx(2.0), False)
     assert report.against_text(verdict) == "seconds, whole process, to those of check"
+
+
+def test_dump_is_held_against_kafkas() -> None:
+    results = results_of(
+        ("dump", "b1k", Side.COMMAND, sample(0.1, wall=2.0)), ("dump", "b1k", Side.KAFKA, sample(0.1, wall=5.0))
+    )
+    verdict = verdict_of(results, "dump", Against.KAFKA)
+    assert (verdict.measured, verdict.met) == (pytest.approx(2.5), True)
+
+
+def test_the_report_has_both_dumps_messages_a_second(tmp_path: Path) -> None:
+    results = results_of(
+        ("dump", "b1k", Side.COMMAND, sample(0.1, wall=0.5)), ("dump", "b1k", Side.KAFKA, sample(0.1, wall=2.0))
+    )
+    report.write(results, tmp_path)
+    text = (tmp_path / report.REPORT).read_text()
+    assert "b1k, whole process: rstore 2,000 messages/s, kafka-dump-log 500 messages/s." in text
+    assert "| b1k | warm | rstore command | 0.500 | 4.00 |" in text
+    assert "| b1k | warm | kafka-dump-log | 2.000 |  |" in text
+
+
+def test_where_kafka_is_missing_the_report_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Apache:
+        raise Missing("Java is not installed: no java program in JAVA_HOME or PATH")
+
+    for module in (kafka, apache):
+        monkeypatch.setattr(module, "find", missing)
+    results = run(BenchOptions(PROGRAM, tmp_path / "report", MIB, ("b1k",), ("dump",), 1))
+    assert results.failures == []
+    assert {side for place, side in results.samples if place.job == "dump"} == {Side.COMMAND}
+    line = "- kafka-dump-log: not measured: Java is not installed: no java program in JAVA_HOME or PATH"
+    assert line in (tmp_path / "report" / report.REPORT).read_text().splitlines()
 
 
 def test_floors_of_a_cold_page_cache_are_their_own() -> None:
