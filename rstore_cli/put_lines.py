@@ -11,7 +11,7 @@ import base64
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain, repeat
 from pathlib import Path
@@ -31,10 +31,15 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
     from engine.format.hosts import Host
+    from engine.log.kernels.message_lines import ParsedLines
+    from engine.log.run_columns import RunColumns
 
 BLOCK = 256 << 10
 """Bytes that are read at a time; a line may be longer."""
 HINT = "the lines before it were put; correct it and put the rest"
+MANY = 4 << 20
+"""Bytes of lines that are made messages of before the kernel is loaded that does it."""
+_LONGEST_PAUSE = 63
 _KEPT = 4096
 """Topics, hosts, and kinds of lines that are remembered."""
 _PLAIN = frozenset({"topic", "queueId", "body", "properties"})
@@ -62,7 +67,7 @@ def parsed(
     queue_id: int | None,
     store_host: Host,
     hint: str = HINT,
-) -> Iterator[list[Message]]:
+) -> Iterator[Sequence[Message]]:
     """The messages that the lines stand for, in blocks: as many as have come, and are not more than `BLOCK`.
 
     Args:
@@ -79,7 +84,13 @@ def parsed(
     """
     maker = _Maker(topic, queue_id, store_host)
     before = 0
-    for block in _blocks(source, name):
+    for text in _blocks(source, name):
+        run = maker.run(text)
+        if run is not None:
+            before += len(run)
+            yield run
+            continue
+        block = text.removesuffix(b"\n").split(b"\n")
         messages: list[Message] = []
         wrong: InvalidArgument | None = None
         try:
@@ -103,8 +114,8 @@ def _at_line(number: int, what: str, name: str, hint: str) -> InvalidArgument:
     return InvalidArgument(f"line {number}: {what}", path="stdin" if name == "-" else name, hint=hint)
 
 
-def _blocks(source: BufferedReader, name: str) -> Iterator[list[bytes]]:
-    """Whole lines, without their ends: those that have come."""
+def _blocks(source: BufferedReader, name: str) -> Iterator[bytes]:
+    """Whole lines, those that have come; each ends with a newline, but for a last one that has no end."""
     rest: list[bytes] = []
     while True:
         try:
@@ -118,17 +129,16 @@ def _blocks(source: BufferedReader, name: str) -> Iterator[list[bytes]]:
         if b"\r" in data:
             held = data.endswith(b"\r")
             data = data[: len(data) - held].replace(b"\r\n", b"\n").replace(b"\r", b"\n") + b"\r" * held
-        lines = data.split(b"\n")
-        if len(lines) > 1:
-            lines[0] = b"".join((*rest, lines[0]))
-            rest = []
-        last = lines.pop()
-        if last:
-            rest.append(last)
-        if lines:
-            yield lines
+        end = data.rfind(b"\n") + 1
+        if end:
+            whole = b"".join((*rest, data[:end])) if rest else data[:end]
+            rest, data = [], data[end:]
+        if data:
+            rest.append(data)
+        if end:
+            yield whole
     if rest:
-        yield [b"".join(rest).removesuffix(b"\r")]
+        yield b"".join(rest).removesuffix(b"\r")
 
 
 class _Maker:
@@ -141,7 +151,47 @@ class _Maker:
         self._topics: set[str] = set()  # of lines, which may be put to
         self._hosts: dict[str, Host] = {}
         self._kinds: dict[tuple[str, ...], bool] = {}
+        self._left = MANY  # bytes of lines before the kernel is loaded
+        self._parse: Callable[[bytes], ParsedLines | None] | None = None
+        self._pause = self._paused = 0
         self.number = 0
+
+    def run(self, text: bytes) -> RunColumns | None:
+        """The messages of whole lines, where a kernel can make all of them; None: `messages` is to.
+
+        After lines that it could not take it is not asked for the next: for one block at first, for more each time.
+        """
+        if self._left > 0:
+            self._left -= len(text)
+            if self._left <= 0:
+                self._parse = _kernel()
+        if self._parse is None:
+            return None
+        if self._paused > 0:
+            self._paused -= 1
+            return None
+        run = self._columns(text, self._parse)
+        self._pause = 0 if run is not None else min(2 * self._pause + 1, _LONGEST_PAUSE)
+        self._paused = self._pause
+        return run
+
+    def _columns(self, text: bytes, parse: Callable[[bytes], ParsedLines | None]) -> RunColumns | None:
+        if not _is_utf8(text):
+            return None
+        lines = parse(text if text.endswith(b"\n") else text + b"\n")
+        if lines is None:
+            return None
+        from engine.log.run_columns import RunColumns
+
+        places: list[tuple[str, int]] = []
+        for raw, queue_id in lines.places:
+            topic = self._topic if raw is None else raw.decode()
+            if topic is None or topic not in self._topics:
+                return None
+            places.append((self._topic or topic, queue_id if self._queue_id is None else self._queue_id))
+        now = time.time_ns() // 1_000_000
+        columns = lines.bodies, lines.body_length, lines.names, lines.own_length, lines.which
+        return RunColumns(*columns, tuple(places), now, hosts.LOOPBACK, self._store_host)
 
     def messages(self, lines: Sequence[bytes], out: list[Message]) -> None:
         """Put the messages of lines after each other into `out`; `number` says which line it is at, from 1 on.
@@ -263,6 +313,25 @@ class _Maker:
         if len(self._kinds) < _KEPT:
             self._kinds[kind] = known
         return known
+
+
+def _kernel() -> Callable[[bytes], ParsedLines | None] | None:
+    """What makes columns of lines; None without numba."""
+    try:
+        from engine.log.kernels.message_lines import parsed_lines
+    except ImportError:
+        return None
+    return parsed_lines
+
+
+def _is_utf8(text: bytes) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _values(lines: Sequence[bytes]) -> list[Any]:

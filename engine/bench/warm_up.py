@@ -47,14 +47,16 @@ def warm_up(tell: Callable[[str], None]) -> None:
 
 
 def _lines(task: MeasureTask) -> None:
-    """What `dump` and `get` with --json print, which no job measures inside a process."""
+    """What `dump` and `get` with --json print and `put --jsonl` reads, which no job measures inside a process."""
     import numpy as np
 
     from engine.files.disk import Disk
     from engine.inspect.dump.dump import dump_log_made
     from engine.log.batch import RecordBatch
     from engine.log.kernels.json_lines import LineForm, LineMaker
+    from engine.log.kernels.message_lines import parsed_lines
 
+    parsed_lines(b'{"topic":"T","body":"text"}\n')
     makers = LineMaker(LineForm("message")), LineMaker(LineForm(sound_only=True))
 
     def make(batch: RecordBatch) -> int:

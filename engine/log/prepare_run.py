@@ -15,6 +15,7 @@ from engine.format import properties
 from engine.format.message import Message
 from engine.log.prepare import Destination, Preparer, raw_properties
 from engine.log.results import MessageRefused
+from engine.log.run_columns import RunColumns
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -104,6 +105,10 @@ class RunPreparer:
         kernels = self._loaded(len(messages))
         if kernels is None or len(messages) < LEAST:
             return None
+        if isinstance(messages, RunColumns):
+            prepared_run = self._of_columns(kernels, messages)
+            if prepared_run is not None:
+                return prepared_run
         import numpy as np
 
         topics, bodies, queue_ids, names, flags, sys_flags, born, born_hosts, store_hosts, times, prepared = zip(
@@ -142,6 +147,28 @@ class RunPreparer:
             born_at, templates,
         )  # fmt: skip
         return PreparedRun(kernels, records, starts, which[:count], templates, queues)
+
+    def _of_columns(self, kernels: ModuleType, run: RunColumns) -> PreparedRun | None:
+        """The same without an object a message; None: some may not be plain, so that each has to be looked at."""
+        if self._reserved or any(map(run.may_have, self._special)):
+            return None
+        try:
+            destinations = [self._preparer.destination(message) for message in run.samples()]
+        except MessageRefused:
+            return None
+        import numpy as np
+
+        queues, templates = _templates(kernels, destinations)
+        count = kernels.that_fit(
+            run.body_length, run.own_length, run.which, templates, self._max_message_size, self._max_record
+        )
+        if count < len(run):
+            return None
+        born = np.full(count, run.born_timestamp, dtype=np.int64)
+        records, starts = kernels.encode(
+            run.bodies, run.body_length, run.names, run.own_length, run.which, born, templates
+        )
+        return PreparedRun(kernels, records, starts, run.which, templates, queues)
 
     def _first_not_plain(self, names: Sequence[Mapping[str, str]], prepared: Sequence[int]) -> int:
         """Which message is delayed, for further queues or part of a transaction; how many there are, if none is."""

@@ -62,7 +62,7 @@ FIRST_WINDOW = 64 << 10
 """Bytes that are read at first after damage: a log with many damaged places is not read 2 MiB for each."""
 LONG = 16 << 20
 """Bytes of log from which on kernels are worth their loading, which takes as long as reading so much without them."""
-_KERNEL = "engine.log.kernels.walk"
+_KERNEL, _PUTS = "engine.log.kernels.walk", "engine.log.kernels.encode_run"
 _PAGE = 4096
 _NEAR = 8 << 10
 _KEPT = 24 << 20
@@ -357,7 +357,8 @@ class Scanner:
     def _count_plain(self, size: int) -> None:
         """So many bytes were read without kernels: of a long log the rest is read by them."""
         self._walked += size
-        if self._may_be_long and self._walked >= LONG:  # small segments, one by one
+        # small segments, one by one; a process that puts by kernels has paid for most of what loading takes
+        if self._may_be_long and (self._walked >= LONG or _PUTS in sys.modules):
             self._may_be_long, self._fast = False, load_fast_walk()
 
     def _walk(self, at: int, buffer: memoryview, room: int, limit: int) -> tuple[RecordBatch | None, Stop]:

@@ -95,6 +95,15 @@ class Pieces(io.RawIOBase):
         return piece
 
 
+@pytest.fixture(params=["plain", "kernel"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The plain way alone, or the kernel wherever it can be asked."""
+    if request.param == "kernel":
+        monkeypatch.setattr(put_lines, "MANY", 1)
+        monkeypatch.setattr(put_lines, "_LONGEST_PAUSE", 0)
+    return str(request.param)
+
+
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that stands still: a line without bornTimestamp gets it from there."""
@@ -191,6 +200,60 @@ def test_a_mutated_line_is_judged_alike() -> None:
                 [bytes([chance.randrange(256)]), b'"', b"\\", b"{", b"}", b",", b":", b"\\u0001", b"9", b"null", b""]
             )
         check(PLAIN[0] + b"\n" + bytes(line) + b"\n" + PLAIN[1], None, None, chance)
+
+
+def test_the_kernel_takes_a_line_as_it_is_or_leaves_it() -> None:
+    """Of plain lines it makes all messages; of lines that were changed those that the rules make, or none."""
+    chance = Random(7)
+    plain = [*PLAIN[:3], PLAIN[4], PLAIN[5], b'{"topic":"T","queueId":999999999,"body":"\\" \\\\ \\/ \\b\\f\\n\\r\\t"}']
+    plain.append(b'{"topic":"T","body":"' + b"long" * 3000 + b'"}')
+    plain += [
+        b'{"topic":"Other","body":"%s","properties":{"A":"","B":"%s"}}' % (b"x" * n, b"y" * n) for n in range(140)
+    ]
+    taken = 0
+    for number in range(3000):
+        lines = chance.choices(plain, k=chance.choice([1, 3, 40]))
+        if number % 3:
+            line = bytearray(chance.choice(plain + WHOLE[:6]))
+            for _ in range(chance.choice([1, 1, 2])):
+                at = chance.randrange(len(line) + 1)
+                line[at : at + chance.choice([0, 1])] = chance.choice(
+                    [
+                        bytes([chance.randrange(256)]),
+                        b'"',
+                        b"\\",
+                        b"{",
+                        b"}",
+                        b",",
+                        b":",
+                        b"\\n",
+                        b"0",
+                        b" ",
+                        b"\t",
+                        b"",
+                    ]
+                )
+            lines.insert(chance.randrange(len(lines) + 1), bytes(line.replace(b"\n", b" ").replace(b"\r", b" ")))
+        data = b"\n".join(lines) + chance.choice([b"", b"\n"])
+        topic, queue_id = chance.choice([None, "Mine"]), chance.choice([None, 4])
+        maker = put_lines._Maker(topic, queue_id, HOST)
+        maker.messages([b'{"topic":"T"}', b'{"topic":"Other"}'], [])
+        run = maker.run(data)
+        if run is None:
+            assert number % 3 or put_lines.MANY > 1
+            continue
+        taken += 1
+        expected, wrong = plainly(data, topic, queue_id)
+        assert wrong is None
+        assert [(one, list(one.properties.items())) for one in run] == [
+            (one, list(one.properties.items())) for one in expected
+        ]
+        cut = slice(chance.randrange(len(run) + 1), chance.randrange(len(run) + 1))
+        assert list(run[cut]) == expected[cut]
+        assert list(run[cut][1:]) == expected[cut][1:]
+        at = chance.randrange(-len(run), len(run))
+        assert run[at] == expected[at]
+    assert taken > 1300 or put_lines.MANY > 1
 
 
 def test_what_was_read_is_put_before_a_line_that_is_none(new_store: Path, cli: Cli, tmp_path: Path) -> None:

@@ -81,9 +81,9 @@ def that_fit(
 
 
 def encode(
-    bodies: bytes,
+    bodies: bytes | NDArray[np.uint8],
     body_length: NDArray[np.int64],
-    names: bytes,
+    names: bytes | NDArray[np.uint8],
     own_length: NDArray[np.int64],
     which: NDArray[np.int64],
     born: NDArray[np.int64],
@@ -92,7 +92,8 @@ def encode(
     """The records, one after another, and where each begins: uint8[starts[-1]], int64[n + 1].
 
     Args:
-        bodies, names: bodies one after another, and properties; body_length, own_length: int64[n], bytes of each.
+        bodies, names: bodies one after another, and properties; arrays are read-only.
+        body_length, own_length: int64[n], bytes of each.
         which: int64[n], the template of each.
         born: int64[n], ms.
         templates: what they have in common.
@@ -100,7 +101,10 @@ def encode(
     starts = np.zeros(len(which) + 1, dtype=np.int64)
     np.cumsum(body_length + own_length + templates.fixed_sizes[which], out=starts[1:])
     out = np.empty(int(starts[-1]), dtype=np.uint8)
-    of_bodies, of_names = (np.frombuffer(text or b"\0", dtype=np.uint8) for text in (bodies, names))
+    of_bodies, of_names = (
+        text if isinstance(text, np.ndarray) else np.frombuffer(text or b"\0", dtype=np.uint8)
+        for text in (bodies, names)
+    )
     _encode(
         of_bodies, body_length, of_names, own_length, which, born, templates.texts, templates.rows, templates.reserved,
         starts, out,

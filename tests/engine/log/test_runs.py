@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,8 +24,10 @@ from engine.format import names, sysflag
 from engine.format.hosts import Host
 from engine.format.message import Message
 from engine.format.properties import DELAY, INNER_MULTI_DISPATCH
+from engine.format.properties import join as names_joined
 from engine.log import prepare_run
 from engine.log.append_run import append_run
+from engine.log.run_columns import RunColumns
 from engine.put_run import PutAnswer, PutRun
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, small
@@ -271,6 +275,64 @@ def test_runs_are_what_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("engine.log.commitlog.append_run", counted)
     assert len(same(tmp_path, [plain(Random(8), 200)])[0]) == 200
     assert lengths == [200]
+
+
+def columns(messages: Sequence[Message]) -> RunColumns:
+    """The same topics, queues, bodies and properties as columns, with hosts and a time in common."""
+    raws = [names_joined(message.properties).encode() for message in messages]
+    places = list(dict.fromkeys((message.topic, message.queue_id) for message in messages))
+    lengths = ([len(text) for text in texts] for texts in ([message.body for message in messages], raws))
+    body_length, own_length = (np.array(of, dtype=np.int64) for of in lengths)
+    bodies, texts = (
+        np.frombuffer(b"".join(parts), dtype=np.uint8) for parts in ([message.body for message in messages], raws)
+    )
+    which = np.array([places.index((message.topic, message.queue_id)) for message in messages], dtype=np.int64)
+    return RunColumns(bodies, body_length, texts, own_length, which, tuple(places), NOW - 3, HOSTS[0], HOSTS[1])
+
+
+@pytest.mark.parametrize("other", [{}, *OTHERS], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.leaves("unit-foreign") if "further" in kind else ()) for kind in KINDS],
+)
+def test_columns_are_their_messages(kind: str, other: dict[str, str], tmp_path: Path) -> None:
+    """Also where one of them is not plain, and where a run goes on in the next file."""
+    chance = Random(11)
+    messages = plain(chance, 200)
+    messages[90] = messages[90]._replace(properties=other)
+    blocks = [columns(block) for block in cut(messages, chance)]
+    answers, failed, _ = same(tmp_path, blocks, **{"mapped_file_size_commit_log": 1 << 16} | KINDS[kind])
+    assert (len(answers), failed) == (200, None)
+
+
+@pytest.mark.parametrize("wrong", ["topic", "no directory", "queue", "properties", "properties in bytes", "body"])
+def test_the_first_of_columns_that_is_refused_ends_it(wrong: str, tmp_path: Path) -> None:
+    messages = plain(Random(3), 100)
+    messages[60] = messages[60]._replace(**REFUSED[wrong])
+    limit = 9000 if wrong == "body" else 1 << 22
+    answers, failed, _ = same(tmp_path, [columns(messages)], max_message_size=limit)
+    assert failed is not None
+    assert len(answers) == 60
+
+
+def test_columns_take_no_message_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the tests above would compare messages with themselves."""
+    run = columns(plain(Random(8), 200))
+    with MessageStore.open(small(tmp_path)) as store:
+        monkeypatch.setattr(RunColumns, "__iter__", None)
+        assert len(list(PutRun(store).blocks([run], answers=False))) == 0
+        monkeypatch.undo()
+        assert store.log.appended > int(run.body_length.sum())
+
+
+def test_dispatch_reads_by_kernels_where_puts_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the first megabytes, which are not worth the loading otherwise."""
+    monkeypatch.delitem(sys.modules, "engine.log.kernels.walk", raising=False)
+    with MessageStore.open(small(tmp_path)) as store:
+        for _ in PutRun(store).blocks([plain(Random(8), 200)], answers=False):
+            pass
+        assert store.wait_dispatched()
+        assert "engine.log.kernels.walk" in sys.modules
 
 
 def test_without_kernels_each_is_put_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
