@@ -32,8 +32,6 @@ from engine.repair.salvage.undo import plan_undo, undo
 from engine.services import clean, dispatch
 from engine.services.running_flags import Flag
 from engine.store import MessageStore
-from tests.engine.broker.client import Client, daemon
-from tests.engine.broker.test_http import control, scrape
 from tests.faults.ledger import DrillLedger, check_recovered, check_store, settings
 from tests.support import stores
 from tests.support.checking import check_clean
@@ -294,6 +292,9 @@ def saved_from_holes(place: Place) -> int:
 
 def told_by_the_daemon(place: Place) -> int:
     """No room for the log's next file on a disk that is far from full: the metrics say so before, while and after."""
+    from tests.engine.broker.client import Client, daemon  # 0.7 s, which no other kind's process needs
+    from tests.engine.broker.test_http import control, scrape
+
     config = settings(
         place.root, mapped_file_size_commit_log=256 << 10, mapped_file_size_consume_queue=20_000, max_index_num=2000
     )

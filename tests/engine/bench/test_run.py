@@ -25,6 +25,7 @@ from engine.errors import CannotRepair, InvalidArgument, StorageError
 from engine.format import names
 from engine.read_store import ReadStore
 from tests.engine.bench.conftest import PROGRAM, make
+from tests.support.wide import WIDE
 
 pytestmark = pytest.mark.leaves()
 
@@ -185,8 +186,14 @@ def test_an_exit_code_that_tells_of_findings_is_no_failure() -> None:
 # --- whole runs ------------------------------------------------------------------------------------------------------
 
 
+BESIDE_APACHE = ("recover-rebuilt", "recover-queues", "reindex")
+"""Their kernels are loaded in a process each; `make interop` runs them in whole runs, too, and `make sweep` here."""
+
+
+@pytest.mark.wide
 def test_a_run_without_apache(tmp_path: Path, few_files: None) -> None:
     jobs = [job for job in JOBS if job.command or job.name in (LIMITS, "put-batch", "query")]
+    jobs = [job for job in jobs if WIDE or job.name not in BESIDE_APACHE]
     names = tuple(job.name for job in jobs)
     wanted = BenchOptions(
         PROGRAM, tmp_path / "report", MIB, ("b128", "sparse"), names, 1, apache=False, work=tmp_path / "work"
