@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -30,6 +31,18 @@ settings.load_profile("rstore")
 
 Store = Callable[[str], Path]
 _passed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Each worker collects all tests: millions of objects, none of them garbage, which the collector would walk again
+    and again while they are made, and later in each test that calls it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
