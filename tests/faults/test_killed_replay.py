@@ -144,6 +144,7 @@ def test_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (len(marks), set(marks.values())) == (MESSAGES - LOST - 1, {1})
 
 
+@pytest.mark.wide
 def test_killed_while_it_makes_another_store(tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()
@@ -153,7 +154,11 @@ def test_killed_while_it_makes_another_store(tmp_path: Path) -> None:
     expected = [(t, q, o, m.body) for t, q, o, m in by_queue(StoreConfig(store_path_root_dir=base / "new"))]
     assert len(expected) == MESSAGES - LOST - 1
     assert len(disk.copies) > 50
+    chosen = sample(disk.copies, 4, 1)
     for copy in disk.copies:
+        if copy not in chosen:
+            shutil.rmtree(copy)
+    for copy in chosen:
         # The copy lies elsewhere: the note of a target names its own place.
         noted = copy / "store" / "salvage"
         for path in noted.rglob("replayed.json"):
