@@ -34,8 +34,11 @@ def finish(disk: Disk, config: StoreConfig, *, whole: bool = True) -> None:
 
     `whole`: all old bytes were saved; else nobody can take it back.
     """
-    settle(disk, config)
-    open_ones = _open(disk, config, of_config=False)
+    killed = _killed(disk, config)
+    if any(repair.is_config for repair in killed):
+        settle(disk, config)
+        killed = _killed(disk, config)
+    open_ones = [repair for repair in killed if not repair.is_config]
     if open_ones:
         _close(disk, config, open_ones, whole=whole)
         disk.step("salvage.finished")
@@ -120,8 +123,11 @@ def _interrupted(config: StoreConfig, open_ones: Sequence[Repair], what: str) ->
 
 
 def _open(disk: Disk, config: StoreConfig, *, of_config: bool) -> list[Repair]:
-    killed = unfinished(repairs(disk, os.fspath(config.store_path_root_dir)))
-    return [repair for repair in killed if repair.is_config == of_config]
+    return [repair for repair in _killed(disk, config) if repair.is_config == of_config]
+
+
+def _killed(disk: Disk, config: StoreConfig) -> list[Repair]:
+    return unfinished(repairs(disk, os.fspath(config.store_path_root_dir)))
 
 
 def _close(disk: Disk, config: StoreConfig, open_ones: Sequence[Repair], *, whole: bool) -> None:
