@@ -60,6 +60,10 @@ def end_of(root: Path) -> int:
     return int(last.name) + len(data)
 
 
+UNDER_LOAD = 1 << 20
+"""Bytes of log that a slave has got when its master is killed."""
+
+
 def assert_same(master: Path, slave: Path, produced: Produced) -> None:
     """Byte-equal up to what was acknowledged."""
     start = min(int(path.name) for path in (slave / "commitlog").iterdir())
@@ -146,14 +150,15 @@ def test_a_sync_masters_word(names: str, tmp_path: Path, whose_slave: str, flush
             all_of_them.enter_context(real_broker.broker(tmp_path / "slave", names, slave + where))
         until(lambda: produce(master.broker, "Load", 1, name="probe").codes == {0}, 60, "no slave came")
         found: list[Produced] = []
+        before = end_of(tmp_path / "slave")
         load = threading.Thread(target=lambda: found.append(produce(master.broker, "Load", 50_000)))
         load.start()
-        time.sleep(4)
+        until(lambda: end_of(tmp_path / "slave") > before + UNDER_LOAD, 120, "the slave gets nothing")
         master.kill()
         load.join()
         (produced,) = found
         assert len(produced.bodies) > 100
-        time.sleep(1)
+        until(lambda: end_of(tmp_path / "slave") > produced.last, 60, "the slave lacks what was acknowledged")
         assert_same(tmp_path / "master", tmp_path / "slave", produced)
 
 
