@@ -267,13 +267,13 @@ def _rates(results: Results, places: Sequence[JobPlace]) -> Iterator[str]:
     """Messages a second of whole processes."""
     for place in places:
         rates = [
-            f"{'rstore' if side is Side.COMMAND else NAME} {rate:,.0f} messages/s"
+            f"{'rstore' if side is Side.COMMAND else NAME} {rate:,.0f}"
             for side in (Side.COMMAND, Side.KAFKA)
             if (rate := results.median(place, side, lambda sample: sample.messages / sample.wall))
         ]
         if rates:
             yield ""
-            yield f"{place.workload}, whole process: {', '.join(rates)}."
+            yield f"{place.workload}, messages/s of the whole process: {', '.join(rates)}."
 
 
 def _more(results: Results, places: Sequence[JobPlace]) -> Iterator[str]:

@@ -444,7 +444,7 @@ def test_the_report_has_both_dumps_messages_a_second(tmp_path: Path) -> None:
     )
     report.write(results, tmp_path)
     text = (tmp_path / report.REPORT).read_text()
-    assert "b1k, whole process: rstore 2,000 messages/s, kafka-dump-log 500 messages/s." in text
+    assert "b1k, messages/s of the whole process: rstore 2,000, kafka-dump-log 500." in text
     assert "| b1k | warm | rstore command | 0.500 | 4.00 |" in text
     assert "| b1k | warm | kafka-dump-log | 2.000 |  |" in text
 
