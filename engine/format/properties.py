@@ -91,7 +91,10 @@ def waits_for_flush(properties: Mapping[str, str]) -> bool:
 
 def delay_level(properties: Mapping[str, str]) -> int:
     """The DELAY level, 0 without one. A value that is not a 32-bit integer counts as 0."""
+    value = properties.get(DELAY)
+    if value is None:
+        return 0
     try:
-        return parse_int(properties.get(DELAY, "0"))
+        return parse_int(value)
     except ValueError:
         return 0

@@ -44,6 +44,10 @@ class SerializeType(enum.IntEnum):
     ROCKETMQ = 1
 
 
+_JSON, _JAVA = SerializeType.JSON, LanguageCode.JAVA
+"""Read once: Python looks for a member of an enumeration by a call, which takes as long as a step of decoding."""
+
+
 class RemotingCommand(NamedTuple):
     """A request or a response. A tuple: one is made for each frame.
 
@@ -92,14 +96,12 @@ class RemotingCommand(NamedTuple):
         body: bytes | memoryview = b"",
     ) -> RemotingCommand:
         """A response to this request, serialised as it was."""
-        return RemotingCommand(
-            code, self.opaque, RESPONSE, remark, ext, body, LanguageCode.JAVA, V4_9_8, self.serialize
-        )
+        return RemotingCommand(code, self.opaque, RESPONSE, remark, ext, body, _JAVA, V4_9_8, self.serialize)
 
 
 def encode_header(command: RemotingCommand) -> bytes:
     """The header's bytes. Raises FormatError: a number that its field can't hold."""
-    if command.serialize is SerializeType.JSON:
+    if command.serialize is _JSON:
         return _encode_json(command)
     return _encode_binary(command)
 
@@ -110,7 +112,7 @@ def decode_header(header: bytes | memoryview, serialize: int, body: bytes | memo
     Raises:
         BadHeader: an unknown serialisation, or bytes that are no header; `offset` is where in the header.
     """
-    if serialize == SerializeType.JSON:
+    if serialize == _JSON:
         return _decode_json(header, body)
     if serialize == SerializeType.ROCKETMQ:
         return _decode_binary(header, body)
@@ -142,7 +144,7 @@ def _decode_json(header: bytes | memoryview, body: bytes | memoryview) -> Remoti
     if not isinstance(fields, dict):
         raise BadHeader("header is not a JSON object", offset=0)
     get = fields.get
-    ext, remark = get("extFields"), get("remark")
+    ext, remark, language = get("extFields"), get("remark"), get("language")
     if ext is not None:
         if not isinstance(ext, dict):
             raise BadHeader("extFields is not a JSON object", offset=0)
@@ -150,16 +152,20 @@ def _decode_json(header: bytes | memoryview, body: bytes | memoryview) -> Remoti
             "".join(ext.values())  # the quickest way to see that all are strings, as most clients have it
         except TypeError:
             ext = {name: _text(value) for name, value in ext.items() if value is not None}
-    numbers = [
-        value if type(value) is int and INT_MIN <= value <= INT_MAX else _number(fields, name)
-        for name in _NUMBERS
-        for value in (get(name),)
-    ]
+    code, opaque, flag, version = get("code"), get("opaque"), get("flag"), get("version")
+    if not (
+        type(code) is type(opaque) is type(flag) is type(version) is int
+        and INT_MIN <= code <= INT_MAX
+        and INT_MIN <= opaque <= INT_MAX
+        and INT_MIN <= flag <= INT_MAX
+        and INT_MIN <= version <= INT_MAX
+    ):
+        code, opaque, flag, version = (_number(fields, name) for name in _NUMBERS)
     return _made(
         RemotingCommand,
         (
-            numbers[0], numbers[1], numbers[2], None if remark is None else _text(remark), ext, body,
-            _language(get("language")), numbers[3], SerializeType.JSON,
+            code, opaque, flag, None if remark is None else _text(remark), ext, body,
+            _LANGUAGES.get(language) if type(language) is str else _language(language), version, _JSON,
         ),
     )  # fmt: skip
 

@@ -69,11 +69,12 @@ class FrameReader:
             buffer.clear()
         elif type(data) is not bytes:
             data = bytes(data)
-        start, size = 0, len(data)
+        start, size, most = 0, len(data), self._max_frame
         while size - start >= 2 * _PREFIX:
             total, kind = _LENGTHS.unpack_from(data, start)
             length = kind & _HEADER_MASK
-            self._judge(total, length)
+            if not (_PREFIX <= total <= most and length <= total - _PREFIX and length <= MAX_HEADER):
+                self._judge(total, length)
             at = start + 2 * _PREFIX
             end = start + _PREFIX + total
             if end > size:

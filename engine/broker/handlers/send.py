@@ -22,11 +22,12 @@ from engine.broker.watch.disks import disk_ratios
 from engine.errors import FormatError, OutOfDescriptors
 from engine.format import properties, sysflag
 from engine.format.message import Message
+from engine.format.numbers import LONG_MAX, LONG_MIN
 from engine.format.topic_rules import invalid_topic, no_sends
 from engine.log.frames import columns_of
 from engine.log.results import PutMessageStatus, PutResult
 from engine.wire.codes import V5_0_0, RequestCode, ResponseCode
-from engine.wire.command import SerializeType
+from engine.wire.command import RemotingCommand, SerializeType
 from engine.wire.frames import stored_frame
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from engine.broker.net.connection import Connection
     from engine.broker.tables.topics import TopicConfig
-    from engine.wire.command import RemotingCommand
 
 ALWAYS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 CLUSTER = "CLUSTER"
@@ -68,7 +68,10 @@ _STATUS: Mapping[PutMessageStatus, tuple[ResponseCode, str | None]] = {
     ),
     PutMessageStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
-_OK = PutMessageStatus.PUT_OK
+_OK, _JSON, _SEND_MESSAGE = PutMessageStatus.PUT_OK, SerializeType.JSON, int(RequestCode.SEND_MESSAGE)
+_BODY = RemotingCommand._fields.index("body")
+_NUMBERS_KEPT = 256
+"""Combinations of numbers in the headers of sends that are remembered: queues, as flags are the same as a rule."""
 _made = tuple.__new__
 """As in engine.wire.command."""
 _HOSTS = ~sysflag.HOSTS_V6_MASK
@@ -119,6 +122,11 @@ class SendHandler(PuttingHandler):
     """Answers sends. `put` results that wait for flush or slave are answered when they are there."""
 
     @cached_property
+    def _numbers(self) -> dict[tuple[str | None, ...], tuple[int, int, int, int]]:
+        """See `_numbers_of`."""
+        return {}
+
+    @cached_property
     def _id_head(self) -> str:
         """What the ids of all messages that are put begin with."""
         return self._store_host.encode().hex().upper()
@@ -126,7 +134,7 @@ class SendHandler(PuttingHandler):
     def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
         ext = request.fields
-        fields_are = LONG if request.code == RequestCode.SEND_MESSAGE else _SHORT
+        fields_are = LONG if request.code == _SEND_MESSAGE else _SHORT
         try:
             message, pairs = self.message_of(connection, request, ext, fields_are)
             half = is_half(pairs)
@@ -138,7 +146,8 @@ class SendHandler(PuttingHandler):
             return request.answer(answer.code, answer.remark, {**ALWAYS, **(answer.ext or {})})
         if batch:
             return self._batch(connection, request, message)
-        wait = properties.waits_for_flush(pairs)
+        waits = self._store.puts_wait
+        wait = properties.waits_for_flush(pairs) if waits else False
         more: dict[str, str] = {}
         handle = None if stored is message else recall_handle(stored, self._settings.now.broker_name)
         if handle is not None:
@@ -150,14 +159,18 @@ class SendHandler(PuttingHandler):
         if half:
             stored = half_of(message)
         topic, queue_id = stored.topic, message.queue_id
-        if self._store.puts_wait:  # thousands may: what is in the log already, they need not hold
-            request = request._replace(body=b"")
-        began = perf_counter_ns()
+        if waits:  # thousands may: what is in the log already, they need not hold
+            request = _made(RemotingCommand, (*request[:_BODY], b"", *request[_BODY + 1 :]))
+        began, stats = perf_counter_ns(), self._stats
 
         def done(result: PutResult) -> None:
             append = result.append
-            self._count(topic, (result,), began)
-            plain = not more and result.status is _OK and request.serialize is SerializeType.JSON
+            if append is None:
+                stats.failed()
+            else:
+                stats.put(topic, 1, append.size)
+            stats.put_times.add_ns(perf_counter_ns() - began)
+            plain = not more and result.status is _OK and request.serialize is _JSON
             if append is None or not plain:
                 connection.answer(request, self._answer(request, queue_id, result, more=more))
             else:
@@ -176,7 +189,9 @@ class SendHandler(PuttingHandler):
         """What is sent, as it is stored but for WAIT, and its properties. Raises Answer: it can't be stored."""
         topic_name = ext.get(name.topic, "")
         topic = self._topic(topic_name, ext, name)
-        queue_id = fields.number(ext, name.queue_id)
+        texts = (ext.get(name.queue_id), ext.get(name.sys_flag), ext.get(name.flag), ext.get(name.times))
+        known = self._numbers.get(texts)
+        queue_id = fields.number(ext, name.queue_id) if known is None else known[0]
         if queue_id >= topic.read_queues and queue_id >= topic.write_queues:
             raise Answer(
                 ResponseCode.SYSTEM_ERROR,
@@ -188,11 +203,13 @@ class SendHandler(PuttingHandler):
         pairs[CLUSTER] = self._settings.now.cluster_name
         if properties.DELAY in pairs and fields.number(pairs, properties.DELAY) > MOST_DELAY:
             pairs[properties.DELAY] = str(MOST_DELAY)
-        times = fields.number(ext, name.times, 0)
+        times = fields.number(ext, name.times, 0) if known is None else known[3]
         if topic_name.startswith(RETRY) and not fields.flag(ext, name.batch):
             most = ext.get(name.most_times)
             topic_name, queue_id = self._again_or_dead(request, topic_name, queue_id, times, most)
-        kind = fields.number(ext, name.sys_flag) & _HOSTS
+        if known is None:
+            known = self._numbers_of(ext, name, texts)
+        kind = known[1] & _HOSTS
         if topic.filter_type == MULTI_TAG:
             kind |= sysflag.MULTI_TAGS
         message = _made(
@@ -202,9 +219,9 @@ class SendHandler(PuttingHandler):
                 bytes(request.body),
                 queue_id,
                 pairs,
-                fields.number(ext, name.flag),
+                known[2],
                 kind,
-                fields.long(ext, name.born),
+                fields.number(ext, name.born, None, LONG_MIN, LONG_MAX),
                 connection.host,
                 self._store_host,
                 times,
@@ -212,6 +229,17 @@ class SendHandler(PuttingHandler):
             ),
         )
         return message, pairs
+
+    def _numbers_of(
+        self, ext: Mapping[str, str], name: Names, texts: tuple[str | None, ...]
+    ) -> tuple[int, int, int, int]:
+        """Queue id, sysFlag, flag and reconsumeTimes, remembered by their texts. Raises BadField."""
+        sys_flag, flag = fields.number(ext, name.sys_flag), fields.number(ext, name.flag)
+        numbers = fields.number(ext, name.queue_id), sys_flag, flag, fields.number(ext, name.times, 0)
+        if len(self._numbers) >= _NUMBERS_KEPT:
+            self._numbers.clear()
+        self._numbers[texts] = numbers
+        return numbers
 
     def _topic(self, name: str, ext: Mapping[str, str], names: Names) -> TopicConfig:
         """The topic, made where that is allowed. Source: AbstractSendMessageProcessor#msgCheck. Raises Answer."""

@@ -17,7 +17,7 @@ from engine.errors import FormatError, InvalidArgument
 from engine.format.hosts import Host
 from engine.format.hosts import parse as parse_host
 from engine.wire.codes import LanguageCode, ResponseCode
-from engine.wire.command import ONEWAY, RemotingCommand
+from engine.wire.command import ONEWAY, RESPONSE, RemotingCommand
 from engine.wire.correlation import Correlation
 from engine.wire.frames import FrameReader, encode
 
@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
         """The same with a whole frame that says SUCCESS."""
         counts = self._answers.get(request.code) or self._answers[OTHER]
         counts[0] = counts.get(0, 0) + 1
-        if not request.is_oneway and self._transport is not None:
+        if not request.flag & ONEWAY and self._transport is not None:
             self._push(frame)
 
     def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> None:
@@ -239,7 +239,7 @@ class Connection(asyncio.Protocol):
                 if clock() >= end:
                     self._commands, over = itertools.chain((command,), self._commands), False
                     break
-                if command.is_response:
+                if command.flag & RESPONSE:
                     self._answered(command)
                 else:
                     self._server.received(self, command)

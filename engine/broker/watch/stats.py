@@ -171,7 +171,8 @@ class PutTimes:
         self.by_bits[took_ns.bit_length()] += 1
         self.took_ns += took_ns
         self._now[bisect_right(_CLASSES_NS, took_ns)] += 1
-        self.longest = max(self.longest, took_ns // _NS_OF_MS)
+        took_ms = took_ns // _NS_OF_MS
+        self.longest = max(self.longest, took_ms)
 
     def minute_is_over(self) -> None:
         """Begin anew."""

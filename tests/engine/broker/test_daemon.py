@@ -65,6 +65,30 @@ def test_what_is_sent_is_pulled(tmp_path: Path) -> None:
     served(tmp_path / "s", work)
 
 
+def test_numbers_of_a_header_are_remembered_by_their_very_texts(tmp_path: Path) -> None:
+    """More of them than are remembered, each twice; a text that is none is refused whenever it comes."""
+    every = [{"e": str(i % 4), "h": f"{'+' * (i % 2)}{i}", "f": "0", "j": str(i % 3)} for i in range(300)]
+    wrong = [{"h": "x"}, {"f": ""}, {"e": "1.5"}, {"j": str(1 << 31)}, {"e": "99"}]
+
+    async def work(one: Client, two: Client, names: str) -> None:
+        del names
+        for _ in range(2):
+            for numbers in every:
+                opaque = one.send(RequestCode.SEND_MESSAGE_V2, send_fields("T", **numbers), b"b")
+                sent = await one.answer(opaque)
+                assert (sent.code, sent.fields["queueId"]) == (0, numbers["e"])
+                where = {"offset": str(int(sent.fields["msgId"][-16:], 16))}
+                stored = decode((await two.ask(RequestCode.VIEW_MESSAGE_BY_ID, where)).body)
+                assert stored.queue_id == int(numbers["e"])
+                assert (stored.flag, stored.reconsume_times) == (int(numbers["h"]), int(numbers["j"]))
+            for numbers in wrong:
+                for client in (one, two):
+                    opaque = client.send(RequestCode.SEND_MESSAGE_V2, send_fields("T", **numbers), b"b")
+                    assert (await client.answer(opaque)).code == ResponseCode.SYSTEM_ERROR
+
+    served(tmp_path / "s", work)
+
+
 def test_a_batch_and_a_binary_header(tmp_path: Path) -> None:
     async def work(one: Client, two: Client, names: str) -> None:
         del two, names

@@ -149,6 +149,31 @@ def test_what_is_no_json_header(header: bytes) -> None:
         decode_header(header, 0, b"")
 
 
+numbers = (
+    ints
+    | ints.map(str)
+    | st.booleans()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.none()
+    | texts
+    | st.integers(-9, 1 << 32)
+)
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(("code", "opaque", "flag", "version"), numbers)))
+def test_each_number_of_a_header_is_read_as_if_it_stood_alone(header: dict[str, object]) -> None:
+    def read(fields: dict[str, object]) -> tuple[int, ...] | str:
+        try:
+            command = decode_header(json.dumps(fields).encode(), 0, b"")
+        except BadHeader as error:
+            return error.message
+        return command.code, command.opaque, command.flag, command.version
+
+    alone = [read({name: header[name]} if name in header else {}) for name in ("code", "opaque", "flag", "version")]
+    wrong = [answer for answer in alone if isinstance(answer, str)]
+    assert read(header) == (wrong[0] if wrong else tuple(answer[i] for i, answer in enumerate(alone)))
+
+
 def test_an_unknown_serialisation() -> None:
     with pytest.raises(BadHeader, match="unknown header serialisation 7"):
         decode_header(b"{}", 7, b"")
