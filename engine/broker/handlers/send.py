@@ -22,7 +22,7 @@ from engine.broker.watch.disks import disk_ratios
 from engine.errors import FormatError, OutOfDescriptors
 from engine.format import properties, sysflag
 from engine.format.message import Message
-from engine.format.numbers import LONG_MAX, LONG_MIN
+from engine.format.numbers import INT_MIN, LONG_MAX, LONG_MIN
 from engine.format.topic_rules import invalid_topic, no_sends
 from engine.log.frames import columns_of
 from engine.log.results import PutMessageStatus, PutResult
@@ -72,6 +72,7 @@ _OK, _JSON, _SEND_MESSAGE = PutMessageStatus.PUT_OK, SerializeType.JSON, int(Req
 _BODY = RemotingCommand._fields.index("body")
 _NUMBERS_KEPT = 256
 """Combinations of numbers in the headers of sends that are remembered: queues, as flags are the same as a rule."""
+_DIGITS = len(str(INT_MIN))
 _made = tuple.__new__
 """As in engine.wire.command."""
 _HOSTS = ~sysflag.HOSTS_V6_MASK
@@ -236,9 +237,10 @@ class SendHandler(PuttingHandler):
         """Queue id, sysFlag, flag and reconsumeTimes, remembered by their texts. Raises BadField."""
         sys_flag, flag = fields.number(ext, name.sys_flag), fields.number(ext, name.flag)
         numbers = fields.number(ext, name.queue_id), sys_flag, flag, fields.number(ext, name.times, 0)
-        if len(self._numbers) >= _NUMBERS_KEPT:
-            self._numbers.clear()
-        self._numbers[texts] = numbers
+        if all(text is None or len(text) <= _DIGITS for text in texts):  # zeros before a number may fill a frame
+            if len(self._numbers) >= _NUMBERS_KEPT:
+                self._numbers.clear()
+            self._numbers[texts] = numbers
         return numbers
 
     def _topic(self, name: str, ext: Mapping[str, str], names: Names) -> TopicConfig:

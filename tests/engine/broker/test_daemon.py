@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from engine.broker.handlers.send import _SHORT, SendHandler
 from engine.broker.settings.broker_settings import BrokerSettings
 from engine.config import StoreConfig
 from engine.errors import InvalidArgument, StorageError
@@ -87,6 +88,16 @@ def test_numbers_of_a_header_are_remembered_by_their_very_texts(tmp_path: Path) 
                     assert (await client.answer(opaque)).code == ResponseCode.SYSTEM_ERROR
 
     served(tmp_path / "s", work)
+
+
+def test_long_texts_of_numbers_are_not_remembered() -> None:
+    """Zeros before a number may fill a frame of 16 MiB, and hundreds of combinations are kept."""
+    handler = SendHandler.__new__(SendHandler)
+    for queue in ("1", "0" * 100 + "1"):
+        ext = {"e": queue, "f": "0", "h": "0", "j": "0", "i": "0"}
+        texts = (queue, "0", "0", "0")
+        assert handler._numbers_of(ext, _SHORT, texts)[0] == 1
+    assert list(handler._numbers) == [("1", "0", "0", "0")]
 
 
 def test_a_batch_and_a_binary_header(tmp_path: Path) -> None:
