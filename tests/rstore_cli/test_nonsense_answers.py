@@ -123,10 +123,12 @@ def test_names_and_texts_of_peers_act_on_no_terminal(
     assert "\\x1b[31m" in ran.out
 
 
+@pytest.mark.wide
 def test_each_question_of_admin(peer: Mutating, cli: Cli) -> None:
     ask_each([("admin", *words) for words in ASKS], peer, cli)
 
 
+@pytest.mark.wide
 def test_each_other_command(peer: Mutating, cli: Cli) -> None:
     ask_each(OTHERS, peer, cli)
 

@@ -16,7 +16,7 @@ from engine.config import StoreConfig
 from engine.errors import DiskFull, InvalidArgument, RStoreError, StorageError
 from engine.files.faults import FaultyDisk
 from engine.files.file_system import Usage
-from engine.files.operations import Operation
+from engine.files.operations import Doing, Operation
 from engine.format import names
 from engine.format.message import decode
 from engine.log.derive import TopicQueue
@@ -274,9 +274,21 @@ def test_all_of_a_queue_has_expired(store: MessageStore, disk: Room) -> None:
 
 def test_what_was_not_dispatched_stays(store: MessageStore, disk: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "RETRY_MS", 10)
-    disk.fail_when(lambda doing: "consumequeue" in doing.path and doing.operation is Operation.CREATE)
+    tried = threading.Semaphore(0)
+
+    def full(doing: Doing) -> bool:
+        hit = "consumequeue" in doing.path and doing.operation is Operation.CREATE
+        if hit:
+            tried.release()
+        return hit
+
+    disk.fail_when(full)
     while store.put(message(BODY, queue_id=0)).ok:
         pass
+    while tried.acquire(blocking=False):
+        pass
+    for _ in range(2):  # the second one begins where dispatch is stuck
+        assert tried.acquire(timeout=60)
     stuck = store.dispatch.position
     for number in range(3):  # another queue, straight into the log: as what was acknowledged just before
         for _ in range(70):
