@@ -89,7 +89,8 @@ def unharmed(served: Served, *, rss: int, left: int = 64 * MIB) -> Iterator[Watc
         finally:
             ended.set()
             thread.join()
-    after = until(lambda: Held.by(pid), lambda now: now.descriptors <= before.descriptors + MANY // 10)
+    most = before.descriptors + MANY // 10
+    after = until(lambda: Held.by(pid), lambda now: now.descriptors <= most and now.rss - before.rss < left)
     print(f"rss +{watched.rss // MIB} MiB, left {(after.rss - before.rss) // MIB} MiB, descriptors "
           f"+{watched.descriptors}; sends {len(said['keys'])}, p50 {said['p50']:.1f}, p99 {said['p99']:.1f}, "
           f"max {said['max']:.0f} ms, pauses of the machine up to {watched.pause_ms:.0f} ms")  # fmt: skip
