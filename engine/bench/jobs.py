@@ -122,9 +122,12 @@ def _look(name: str, what: str, *words: str, state: CopyState = CopyState.CLOSED
 
 def _start(name: str, what: str, *words: str, state: CopyState) -> Job:
     """A command (its `words`) on a log that is just long enough to be read by kernels: what its start takes."""
-    return Job(
-        name, what, "", state=state, workloads=(START,), command=words, inside=False, exits=(0, 1)
-    )  # fmt: skip
+    return Job(name, what, "", state=state, workloads=(START,), command=words, inside=False, exits=(0, 1))
+
+
+def _printed(name: str, what: str, *words: str, size: Size = Size.LOG) -> Job:
+    """A command (its `words`) that prints much of a closed store."""
+    return Job(name, what, "", state=CopyState.CLOSED, workloads=("b1k",), size=size, command=words, inside=False)
 
 
 JOBS = (
@@ -298,34 +301,18 @@ JOBS = (
         inside=False,
         kafka=True,
     ),
-    Job(
-        "dump-index",
-        "the entries of all index files as JSON lines, into nothing",
-        "",
-        state=CopyState.CLOSED,
-        workloads=("b1k",),
-        command=("dump", "index", "--json"),
-        inside=False,
-    ),
-    Job(
+    _printed("dump-index", "the entries of all index files as JSON lines, into nothing", "dump", "index", "--json"),
+    _printed(
         "dump-queue",
         "200,000 units of a queue as JSON lines, into nothing",
-        "",
-        state=CopyState.CLOSED,
-        workloads=("b1k",),
+        *("dump", "consumequeue", "{topic}", "0", "--limit", str(LISTED), "--json"),
         size=Size.LISTED,
-        command=("dump", "consumequeue", "{topic}", "0", "--limit", str(LISTED), "--json"),
-        inside=False,
     ),
-    Job(
+    _printed(
         "get-json",
         "200,000 messages of a queue as JSON lines, into nothing",
-        "",
-        state=CopyState.CLOSED,
-        workloads=("b1k",),
+        *("get", "{topic}", "0", "--count", str(LISTED), "--json"),
         size=Size.LISTED,
-        command=("get", "{topic}", "0", "--count", str(LISTED), "--json"),
-        inside=False,
     ),
     _look("help", "rstore --help", "--help", state=CopyState.BARE),
     _look(
