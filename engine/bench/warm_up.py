@@ -18,6 +18,7 @@ from engine.bench.timing import MeasureTask, Timer
 from engine.bench.work import BATCH
 from engine.bench.workload import MIB, Workload
 from engine.errors import RStoreError
+from engine.log.natives import NATIVES
 
 _SIZE = 24 * MIB  # long enough to be read by kernels
 _STEPS = {
@@ -42,6 +43,9 @@ def warm_up(tell: Callable[[str], None]) -> None:
             done = run(MeasureTask(job, workload, Path(made), messages, count), Timer())
             messages = done.messages if job == MAKE else messages
             if job == MAKE:
+                tell("objects")
+                for native in NATIVES:
+                    native.compiled()
                 tell("JSON lines")
                 _lines(MeasureTask("dump", workload, Path(made), messages, messages))
 

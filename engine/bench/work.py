@@ -148,9 +148,9 @@ def write_lines(task: MeasureTask, path: Path) -> None:
 
 def put_items(task: MeasureTask, timed: Timer) -> Done:
     """The same batches, each message of the client's bytes an object."""
-    from engine.format import batch
+    from engine.log.decoded import decoded_items
 
-    return _put_frames(task, timed, lambda store, shared, frame: (store.put_batch(shared, batch.decode(frame)),))
+    return _put_frames(task, timed, lambda store, shared, frame: (store.put_batch(shared, decoded_items(frame)),))
 
 
 def _put_frames(

@@ -14,8 +14,9 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from engine.files.libc import address_of
 
@@ -101,3 +102,25 @@ class MappedCode:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
         self._memory = memory
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef. Source: Python/C API Reference Manual, Common Object Structures."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("call", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+_FASTCALL = 0x80
+
+
+def builtin(name: str, code: MappedCode, entry: int) -> Callable[..., Any]:
+    """The function at a place of the code, as one of Python's own; it keeps the code for as long as it is there.
+
+    It is called by the convention METH_FASTCALL: what is not written for that ends the process.
+    """
+    method = _Method(name.encode(), code.address + entry, _FASTCALL, None)
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
+    made: Callable[..., Any] = make(ctypes.addressof(method), (code, method), None)
+    return made

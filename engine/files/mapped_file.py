@@ -31,6 +31,8 @@ from engine.files.selected import SelectedBuffer
 from engine.files.transient_pool import TransientStorePool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.files.disk import Disk
     from engine.files.open_files import OpenFiles
 
@@ -183,6 +185,18 @@ class MappedFile(FileBacking):
             target[position:end] = data
         self._wrote = end
         return position
+
+    def append_by(self, write: Callable[..., int | None], *what: object) -> int | None:
+        """Append what `write` puts into the file's memory; bytes of it, or None: nothing was written.
+
+        It gets the memory (None where there is none), where to write, how far there is room, and the file's size; then
+        what it is to write.
+        """
+        position = self._wrote
+        size = write(self._target, position, self._room, self.file_size, *what)
+        if size is not None:
+            self._wrote = position + size
+        return size
 
     def append_many(self, data: Bytes) -> int | None:
         """As `append`, for many bytes: by call, which gets the pages that nobody has touched some at a time."""

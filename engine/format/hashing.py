@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def index_key_hash(key: str) -> int:
     return 0 if h == 1 << 31 else h
 
 
-def message_key_hash(topic: str, key: str) -> int:
-    """`index_key_hash` of a message's key, as queries for it need it."""
-    h = abs(java_hash(key, _topic_hash(topic)))
+def message_key_hash(topic: str, key: str, hashed: Callable[[str, int], int] = java_hash) -> int:
+    """`index_key_hash` of a message's key, as queries for it need it. `hashed`: `java_hash`, or its like."""
+    h = abs(hashed(key, _topic_hash(topic)))
     return 0 if h == 1 << 31 else h
 
 

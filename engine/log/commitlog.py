@@ -33,11 +33,13 @@ from engine.files.transient_pool import TransientStorePool
 from engine.format.batch import BatchItem
 from engine.format.columns import MessageColumns
 from engine.format.message import Message, encode_blank
+from engine.format.properties import DELAY
 from engine.format.record import BLANK_SIZE
 from engine.log.append_run import append_run
 from engine.log.begun import begins_a_record
 from engine.log.derive import TopicQueue
-from engine.log.prepare import Prepared, PreparedFurther, Preparer
+from engine.log.natives import LAY
+from engine.log.prepare import Destination, Prepared, PreparedFurther, Preparer
 from engine.log.prepare_batch import BatchPreparer, PreparedBatch, PreparedColumns
 from engine.log.prepare_run import RunPreparer
 from engine.log.results import AppendedRun, AppendResult, StoreClosed, WriteFailed
@@ -70,6 +72,8 @@ class CommitLog:
     ) -> None:
         self._clock: Clock = clock or disk.now_ms
         self._prepare = Preparer(config)
+        self._lay: Callable[..., int | None] | None = None
+        self._most_laid = self._prepare.most_laid
         self._prepare_batch = BatchPreparer(config, self._prepare)
         self._prepare_run = RunPreparer(config, self._prepare)
         self._lock = threading.Lock()
@@ -153,6 +157,13 @@ class CommitLog:
         Raises:
             MessageRefused: it can't be stored. DiskFull, StorageError: nothing was appended.
         """
+        lay = self._lay or self._lay_from_now()
+        if lay is not None:
+            destination = self._prepare.laid(message)
+            if destination is not None:
+                result = self._append_laid(lay, destination, message)
+                if result is not None:
+                    return result
         prepared = self._prepare.one(message)
         if isinstance(prepared, PreparedFurther):
             return self._append(prepared)
@@ -231,6 +242,40 @@ class CommitLog:
                 if isinstance(prepared, PreparedFurther):
                     return self._append_further(prepared, now)
                 return self._append_several(prepared, now)
+            finally:
+                self.begin_time_in_lock = 0
+
+    def _lay_from_now(self) -> Callable[..., int | None] | None:
+        """The native that writes plain records, once there is enough to do for it."""
+        if self._prepare.lays:
+            self._lay = LAY.after(1)
+        return self._lay
+
+    def _append_laid(
+        self, lay: Callable[..., int | None], destination: Destination, message: Message
+    ) -> AppendResult | None:
+        """Append a message whose record lies whole in the last file, without an object of it; None: it does not."""
+        queue = destination.queue
+        with self._lock:
+            if self._sealed:
+                self._check_open()
+            file = self.files.last()
+            if file is None:
+                return None
+            now = self.begin_time_in_lock = self._clock()
+            try:
+                physical = file.file_from_offset + file.wrote_position
+                if physical >= self._pages.wanted_from:
+                    self._pages.go_on(file)
+                queue_offset = self._table.get(queue, 0)
+                size = file.append_by(
+                    lay, message, destination.laid, queue_offset, physical, now, self._most_laid, DELAY, dict, None
+                )
+                if size is None:
+                    return None
+                file.store_timestamp = now
+                self._table[queue] = queue_offset + 1
+                return _made(AppendResult, (physical, size, now, queue_offset, destination.store_host, (physical,)))
             finally:
                 self.begin_time_in_lock = 0
 

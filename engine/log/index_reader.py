@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,7 +32,9 @@ from engine.format.index_file import (
     unpack_entry,
     unpack_slot,
 )
+from engine.format.numbers import LONG_MAX
 from engine.log.index_chain import NumberedSlots, link
+from engine.log.natives import OFFSETS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -182,8 +184,43 @@ class IndexReader(ABC):
         Source: IndexFile#selectPhyOffset; the time of entry 1 is the header's, as its own is measured against the file
         before.
         """
+        whole = self._whole()
+        walk = None if whole is None else OFFSETS.after(1)
+        if walk is None or max_num <= 0 or not 0 <= begin <= end <= LONG_MAX:
+            return self._walked(key_hash, begin, end, max_num, whole, accept, ())
+        verdicts: list[bool] = []
         offsets: list[int] = []
-        whole, first_entry = self._whole(), self._entries_at
+        most = max_num
+        while True:
+            entries = walk(
+                whole, key_hash, self._slots, self.layout.entries, self.header.begin_timestamp, begin, end, most, None
+            )
+            if entries is None:  # that says which is wrong
+                return self._walked(key_hash, begin, end, max_num, whole, accept, verdicts)
+            for offset in entries[len(verdicts) :]:
+                verdicts.append(accept is None or accept(offset))
+                if verdicts[-1]:
+                    offsets.append(offset)
+                    if len(offsets) == max_num:
+                        return IndexMatches(tuple(offsets))
+            if len(entries) < most:
+                return IndexMatches(tuple(offsets))
+            most *= 4
+
+    def _walked(
+        self,
+        key_hash: int,
+        begin: int,
+        end: int,
+        max_num: int,
+        whole: memoryview | None,
+        accept: Callable[[int], bool] | None,
+        verdicts: Sequence[bool],
+    ) -> IndexMatches:
+        """As `query`, an entry at a time. `verdicts`: what was decided of the first that match."""
+        offsets: list[int] = []
+        matches = 0
+        first_entry = self._entries_at
         slot = HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
         (number,) = unpack_slot(self._read(slot, SLOT_SIZE)) if whole is None else unpack_slot(whole, slot)
         header = self.header  # read after the slot: a writer counts an entry before it names it
@@ -202,7 +239,9 @@ class IndexReader(ABC):
             time = header.begin_timestamp + seconds * _SECOND
             newest = time if number == 1 else time + _SECOND - 1
             if entry_hash == key_hash and newest >= begin and time <= end:
-                if accept is None or accept(offset):
+                known = verdicts[matches] if matches < len(verdicts) else accept is None or accept(offset)
+                matches += 1
+                if known:
                     offsets.append(offset)
                 if len(offsets) >= max_num:
                     return IndexMatches(tuple(offsets))

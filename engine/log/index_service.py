@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import FormatError, StorageError
 from engine.format import names
-from engine.format.hashing import message_key_hash
+from engine.format.hashing import java_hash, message_key_hash
 from engine.log.index_file import IndexFile
+from engine.log.natives import JAVA_HASH
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +40,7 @@ DESTROY_INTERVAL_MS = 3000
 """How long a held file is waited for (Apache IndexService#deleteExpiredFile)."""
 
 _FEW = 12
+_MASK = 0xFFFFFFFF
 
 
 class IndexQueryResult(NamedTuple):
@@ -149,7 +151,7 @@ class IndexService:
         keys have the same hash: in `accept` (given a physical offset), so that `max_num` counts right messages; or
         afterwards, as Apache does. Source: IndexService#queryOffset.
         """
-        key_hash = message_key_hash(topic, key)
+        key_hash = message_key_hash(topic, key, _hash)
         offsets: list[int] = []
         findings: list[FormatError] = []
         files = self._files
@@ -348,3 +350,12 @@ class IndexService:
                 self._on_durable(newest)
         except StorageError as error:
             self._failed.append(error)
+
+
+def _hash(text: str, before: int) -> int:
+    """As `java_hash`."""
+    native = JAVA_HASH.after(1)
+    bits: int | None = None if native is None else native(text, before & _MASK, None)
+    if bits is None:
+        return java_hash(text, before)
+    return bits - (1 << 32) if bits >> 31 else bits

@@ -38,14 +38,20 @@ if TYPE_CHECKING:
 _made = tuple.__new__
 """As in engine.log.commitlog."""
 _NAME_VALUE, _SEPARATOR, _DELAY = properties.NAME_VALUE.join, properties.SEPARATOR.join, properties.DELAY
+_MOST_LAID = 64 << 10
+"""Bytes of a body that is laid: a longer one gets its CRC before the append lock is taken."""
 _TEMPLATES = 10_000
 """Templates that are kept: a store has that many queues at most, as a rule."""
 
 
 class Destination:
-    """Where a message goes, and what its record has in common with others that go there."""
+    """Where a message goes, and what its record has in common with others that go there.
 
-    __slots__ = ("born_host", "fixed_size", "numbered", "queue", "store_host", "template")
+    Attributes:
+        laid: the fixed part and the topic of a record that `engine.log.kernels.lay` can write; None: it can't.
+    """
+
+    __slots__ = ("born_host", "fixed_size", "laid", "numbered", "queue", "store_host", "template")
 
     def __init__(self, message: Message, *, sealed: bool = False, long_topics: bool = False) -> None:
         """Raises MessageRefused: a topic that no queue can have, a number that its field can't hold."""
@@ -60,6 +66,9 @@ class Destination:
         self.fixed_size = self.template.fixed_size
         self.queue = TopicQueue(message.topic, message.queue_id)
         self.numbered = sysflag.is_consumable(message.sys_flag)
+        template = self.template
+        plain = self.numbered and not sealed and not template.sys_flag & sysflag.HOSTS_V6_MASK
+        self.laid = template.head(0, 0, 0, template.flag) + template.topic if plain else None
 
     def has_hosts(self, born: Host, store: Host) -> bool:
         """Whether these are its hosts."""
@@ -144,6 +153,7 @@ class Preparer:
     Attributes:
         max_record: bytes of a record at most.
         reserved: bytes of the property CRC that ends each record; 0: it has none.
+        lays: whether records may be laid (`laid`), with bodies of `most_laid` bytes at most.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -156,6 +166,8 @@ class Preparer:
         self._sealed, self._long_topics = config.property_crcs, config.long_topics
         self.reserved = property_crc.SIZE if config.property_crcs else 0
         self._known: dict[tuple[str, int, int, int, int], Destination] = {}
+        self.most_laid = min(self._max_message_size, _MOST_LAID)
+        self.lays = not self._multi_dispatch
 
     def one(self, message: Message) -> Prepared | PreparedFurther:
         """A single message.
@@ -202,6 +214,16 @@ class Preparer:
         if further:
             return PreparedFurther(destination, message, further)
         return _made(Prepared, (destination, size, crc32(body) & CRC_MASK, born_timestamp, body, raw))
+
+    def laid(self, message: Message) -> Destination | None:
+        """Where a message goes whose record may be laid; None: it goes the way of `one`."""
+        topic, _, queue_id, _, flag, sys_flag, _, born, store, times, prepared = message
+        known = self._known.get((topic, queue_id, flag, sys_flag, times))
+        if known is None or known.laid is None or prepared:
+            return None
+        if (known.born_host is not born or known.store_host is not store) and not known.has_hosts(born, store):
+            return None
+        return known
 
     def destination(self, message: Message) -> Destination:
         """Where it goes, remembered for the next message that goes there. Raises MessageRefused."""

@@ -23,6 +23,7 @@ from engine.format import properties
 from engine.format.message import StoredMessage, decode, topic_and_properties
 from engine.format.queue_unit import UNIT, UNIT_SIZE, is_ext_address
 from engine.format.record import MAGICS, MIN_RECORD_SIZE, SIZE_AND_MAGIC, store_time_of
+from engine.log.natives import ASKED_FOR
 from engine.log.records import Place, Records
 from engine.log.results import GetMessageStatus, GetResult, QueryResult
 from engine.log.whole_run import whole_run
@@ -403,6 +404,11 @@ def _names_key(pairs: Mapping[str, str], key: str) -> bool:
 
 def _is_asked_for(record: memoryview, topic: str, key: str) -> bool:
     """As `has_key` of the record decoded, of a plain one without decoding all of it. Raises FormatError as that."""
+    native = ASKED_FOR.after(1)
+    if native is not None:
+        answer = native(record, topic, key, properties.UNIQ_KEY, properties.KEYS, None)
+        if answer is not None:
+            return bool(answer)
     known = topic_and_properties(record.tobytes()) if len(record) >= MIN_RECORD_SIZE else None
     if known is None:
         return has_key(decode(record), topic, key)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.format.message import decode_many
+from engine.log.decoded import decoded
+from engine.log.natives import MESSAGES, VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 Place: TypeAlias = tuple[memoryview, int, int]
 """A record: bytes of the log, its position in them, its size."""
-RecordRun: TypeAlias = "tuple[memoryview, int, Sequence[int], Sequence[int]]"
+RecordRun: TypeAlias = "tuple[memoryview, int, tuple[int, ...], tuple[int, ...]]"
 """Records in one piece of the log: its bytes, the physical offset of the first, that of each record, size of each."""
 
 
@@ -55,15 +57,21 @@ class Records:
         """The records as stored, without a copy where the log is mapped."""
         if self._views is None:
             if self._run is not None:
-                buffer, base, physical, sizes = self._run
-                places = zip(physical, sizes, strict=True)
-                self._views = tuple([buffer[at - base : at - base + size] for at, size in places])
+                native = VIEWS.after(len(self._run[3]))
+                if native is not None:
+                    self._views = native(*self._run)
+                else:
+                    buffer, base, physical, sizes = self._run
+                    places = zip(physical, sizes, strict=True)
+                    self._views = tuple([buffer[at - base : at - base + size] for at, size in places])
             else:
                 self._views = tuple([buffer[at : at + size] for buffer, at, size in self._all_places()])
         return self._views
 
     def decoded(self) -> list[StoredMessage]:
         """The records as objects. Raises FormatError: one is none."""
+        if self._run is not None and (native := MESSAGES.after(len(self._run[3]))) is not None:
+            return decoded(*self._run, native)
         return decode_many(self.views())
 
     def columns(self) -> RecordColumns:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.format.queue_unit import UNIT, UNIT_SIZE, unpacker
+from engine.log.natives import RUN
 
 if TYPE_CHECKING:
     from engine.log.reading import ReadLimits
-
 _MOST = 256
 """Units that are looked at together."""
-
 
 WholeRun: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...], int, int, int]"
 """What a get gives: physical offset of each record, bytes of each; two physical offsets between which all of them lie;
@@ -30,6 +29,24 @@ def whole_run(units: memoryview, log_end: int, max_msgs: int, limits: ReadLimits
         units: whole units of the queue.
         log_end, max_msgs, limits: as in `engine.log.reading.get_message`.
     """
+    native = RUN.after(1)
+    if native is None:
+        return plain_run(units, log_end, max_msgs, limits)
+    answer: WholeRun | None = native(
+        units,
+        log_end - limits.memory,
+        min(max_msgs, _MOST),
+        limits.count_in_memory,
+        limits.bytes_in_memory,
+        limits.count_in_disk,
+        limits.bytes_in_disk,
+        None,
+    )
+    return answer
+
+
+def plain_run(units: memoryview, log_end: int, max_msgs: int, limits: ReadLimits) -> WholeRun | None:
+    """As `whole_run`, without the native."""
     there = len(units) // UNIT_SIZE
     if not there:
         return None

@@ -86,6 +86,21 @@ define void @NRT_MemInfo_call_dtor(ptr %info) {
 """
 """What kernels call for arrays of their own, in place of numba's runtime: an array's data and, before it, numba's
 MemInfo with one reference and no destructor. Source: numba/core/runtime/nrt.cpp."""
+_NATIVE = (types.int64,) * 3
+_BUILTIN_NAME = "rstore_builtin"
+_BUILTIN = f"""
+declare i32 @"%s"(ptr, ptr, i64, i64, i64)
+
+define i64 @{_BUILTIN_NAME}(i64 %%own, i64 %%args, i64 %%count) {{
+  %%result = alloca i64
+  %%error = alloca ptr
+  store i64 0, ptr %%result
+  %%state = call i32 @"%s"(ptr %%result, ptr %%error, i64 %%own, i64 %%args, i64 %%count)
+  %%value = load i64, ptr %%result
+  ret i64 %%value
+}}
+"""
+"""A native as CPython calls it; numba's own function gives 0 and its result, or it has failed: then that stays 0."""
 
 
 def compiled(function: FunctionType) -> Any:
@@ -145,6 +160,23 @@ def keep(function: FunctionType, new: dict[Any, _Compiled], arguments: tuple[Any
             LOGGER.debug("%s is not kept: %s", one.name, why)
             continue
         kept.keep(function, flat[0], code, result, not isinstance(one.signature.return_type, types.BaseTuple))
+
+
+def keep_native(function: FunctionType) -> None:
+    """Compile a native, and keep its machine code, if it can be."""
+    kernel = compiled(function)
+    kernel.compile(_NATIVE)
+    for one in new_objects(kernel).values():
+        try:
+            if one.signature.return_type != types.int64 or not _is_called_so((kept.WHOLE,) * len(_NATIVE), "q", one):
+                raise NotLinked("another signature")
+            code = linked(
+                [_object(one.context, _BUILTIN % (one.name, one.name)), one.code], _BUILTIN_NAME, kept.NATIVE_MAY_CALL
+            )
+        except NotLinked as why:
+            LOGGER.debug("%s is not kept: %s", one.name, why)
+            continue
+        kept.keep(function, kept.NATIVE, code, "q", single=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +260,13 @@ def _width(kind: Any) -> int:
 @functools.cache
 def _memory(context: Any) -> bytes:
     """The object of `_MEMORY`. Raises NotLinked."""
+    return _object(context, _MEMORY)
+
+
+def _object(context: Any, assembly: str) -> bytes:
+    """Raises NotLinked."""
     try:
-        module = binding.parse_assembly(_MEMORY)
+        module = binding.parse_assembly(assembly)
         module.verify()
         return bytes(context.codegen()._tm.emit_object(module))
     except RuntimeError as error:

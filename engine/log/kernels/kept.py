@@ -25,22 +25,56 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from engine.files.cache import cache_directory
-from engine.files.machine_code import MappedCode, read_own, write_own
+from engine.files.machine_code import MappedCode, builtin, read_own, write_own
 
 Kinds: TypeAlias = tuple[Any, ...]
 """What kinds of arguments a kernel's code was compiled for: WHOLE, TRUTH, an array's (dtype, dimensions, whether it can
 be written), or (name, kinds) of a named tuple."""
 
+_Made = TypeVar("_Made")
 WHOLE, TRUTH = "int64", "bool"
 OUTER = frozenset({"malloc", "free", "memcpy", "memmove", "memset"})
 """Functions of the C library that a kernel may call."""
+NATIVE: Kinds = ("native",)
+"""In place of the kinds of a kernel's arguments: it is a native (`engine.log.kernels.native`)."""
+NATIVE_MAY_CALL = OUTER | {
+    "PyBuffer_Release",
+    "PyBytes_AsString",
+    "PyBytes_FromStringAndSize",
+    "PyBytes_Size",
+    "PyDict_GetItemWithError",
+    "PyDict_New",
+    "PyDict_Next",
+    "PyDict_SetItem",
+    "PyDict_Size",
+    "PyErr_Clear",
+    "PyErr_Occurred",
+    "PyList_Append",
+    "PyList_New",
+    "PyLong_AsLongLong",
+    "PyLong_FromLongLong",
+    "PyObject_GetBuffer",
+    "PyObject_GetItem",
+    "PyObject_Type",
+    "PySlice_New",
+    "PyTuple_GetItem",
+    "PyTuple_New",
+    "PyTuple_SetItem",
+    "PyTuple_Size",
+    "PyType_GenericAlloc",
+    "PyUnicode_AsUTF8AndSize",
+    "PyUnicode_DecodeUTF8",
+    "Py_DecRef",
+    "Py_IncRef",
+}
+"""With them, functions of Python's C API: what a native may call."""
 FAILED = object()
 """The kernel did not come to its end."""
 RESULTS = "?iIqQ"
@@ -150,6 +184,29 @@ def has_some() -> bool:
 
 def load(function: Callable[..., Any], kinds: Kinds) -> KeptCode | None:
     """The code that is kept of a kernel for arguments of these kinds."""
+    return _loaded(
+        function, kinds, OUTER, lambda linked, result, single: KeptCode(linked, result, single, len(words_of(kinds)))
+    )
+
+
+def load_native(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """The builtin whose code is kept of a native; None also where Python has no lock that would be held."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return None
+    return _loaded(
+        function,
+        NATIVE,
+        NATIVE_MAY_CALL,
+        lambda linked, _, __: builtin(
+            function.__name__, MappedCode(linked.image, linked.inner, linked.outer), linked.entry
+        ),
+    )
+
+
+def _loaded(
+    function: Callable[..., Any], kinds: Kinds, outer: Set[str], made: Callable[[LinkedCode, str, bool], _Made]
+) -> _Made | None:
+    """What is `made` of the code that is kept of a function; None: there is none that may be run."""
     place = _place(function, kinds)
     if place is None:
         return None
@@ -158,7 +215,7 @@ def load(function: Callable[..., Any], kinds: Kinds) -> KeptCode | None:
     if data is None:
         return None
     try:
-        code = _unpacked(data, key, len(words_of(kinds)))
+        code = made(*_unpacked(data, key, outer))
     except (ValueError, KeyError, TypeError, IndexError, struct.error, OSError, AttributeError):
         return None
     _used(directory)
@@ -187,8 +244,8 @@ def keep(function: Callable[..., Any], kinds: Kinds, linked: LinkedCode, result:
         return
 
 
-def _unpacked(data: bytes, key: str, words: int) -> KeptCode:
-    """Raises ValueError and others: not what was kept under this key; OSError: code can't be mapped."""
+def _unpacked(data: bytes, key: str, may_call: Set[str]) -> tuple[LinkedCode, str, bool]:
+    """Raises ValueError and others: not what was kept under this key."""
     start = len(_MAGIC) + _HASH_SIZE
     content = data[start:]
     if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : start] != hashlib.sha256(content).digest():
@@ -201,11 +258,11 @@ def _unpacked(data: bytes, key: str, words: int) -> KeptCode:
     inner = tuple((int(place), int(target)) for place, target in about["inner"])
     outer = tuple((int(place), str(name)) for place, name in about["outer"])
     places = [about["entry"], *(place + 8 for place, _ in (*inner, *outer)), *(target for _, target in inner)]
-    if not all(0 <= place <= len(image) for place in places) or not {name for _, name in outer} <= OUTER:
+    if not all(0 <= place <= len(image) for place in places) or not {name for _, name in outer} <= may_call:
         raise ValueError("places outside of it")
     if not set(about["result"]) <= set(RESULTS):
         raise ValueError("another result")
-    return KeptCode(LinkedCode(image, about["entry"], inner, outer), about["result"], about["single"], words)
+    return LinkedCode(image, about["entry"], inner, outer), about["result"], about["single"]
 
 
 def _place(function: Callable[..., Any], kinds: Kinds) -> tuple[Path, str, str] | None:

@@ -13,7 +13,7 @@ Source: System V ABI, AMD64 supplement, 4.4 (relocations); ELF-64 object file fo
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from engine.log.kernels.kept import OUTER, LinkedCode
@@ -61,7 +61,7 @@ class _Elf:
     symbols: list[_Symbol]
 
 
-def linked(objects: Sequence[bytes], entry: str) -> LinkedCode:
+def linked(objects: Sequence[bytes], entry: str, may_call: Set[str] = OUTER) -> LinkedCode:
     """Put objects together; `entry`: the kernel's symbol, in the first of them. Raises NotLinked."""
     try:
         elves = [_parsed(data) for data in objects]
@@ -98,7 +98,7 @@ def linked(objects: Sequence[bytes], entry: str) -> LinkedCode:
             continue
         where, target = _defined(number, symbol, named)
         if target is None:
-            if symbol.name not in OUTER or addend != 0:
+            if symbol.name not in may_call or addend != 0:
                 raise NotLinked(f"needs {symbol.name}")
             outer.append((at, symbol.name))
             continue

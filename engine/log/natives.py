@@ -1,0 +1,75 @@
+"""The natives that the engine uses, each from when there is enough to do for it (`engine.log.kernels.native`).
+
+Before that, and where no machine code can be kept, a caller does it the plain way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+MANY: Final = 512
+"""Objects after which a native is loaded: it takes two milliseconds, as long as some hundred objects made plainly."""
+
+
+class FastLane:
+    """A native, from when there is enough to do for it. Thread-safe.
+
+    Args:
+        module: that declares it, in engine/log/kernels.
+        name: of the native.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+        self._left = MANY
+        self._builtin: Callable[..., Any] | None = None
+
+    def after(self, count: int) -> Callable[..., Any] | None:
+        """The builtin, for so many objects more; None: make them the plain way.
+
+        Where no code is kept it is compiled by a thread beside: that takes about a second, once on a machine.
+        """
+        if self._builtin is None and self._left > 0:
+            self._left -= count
+            if self._left <= 0:
+                self._load()
+        return self._builtin
+
+    def compiled(self) -> Callable[..., Any] | None:
+        """The builtin, loaded or compiled now; None: this machine keeps no code. Raises ImportError: no numba."""
+        self._left = 0
+        self._builtin = self._native().compiled()
+        return self._builtin
+
+    def _native(self) -> Any:
+        return getattr(importlib.import_module(f"engine.log.kernels.{self._module}"), self._name)
+
+    def _load(self) -> None:
+        try:
+            self._builtin = self._native().kept()
+        except ImportError:  # no numba, so no code was ever kept
+            return
+        if self._builtin is None:
+            threading.Thread(target=self._compile, name=f"numba: {self._name}").start()
+
+    def _compile(self) -> None:
+        try:
+            self.compiled()
+        except Exception as error:  # noqa: BLE001 - the plain way goes on
+            logging.getLogger("rstore.kernels").debug("numba does not take %s: %r", self._name, error)
+
+
+MESSAGES: Final = FastLane("objects", "messages")
+PROPERTIES: Final = FastLane("objects", "properties")
+ITEMS: Final = FastLane("objects", "items")
+RUN: Final = FastLane("whole_run", "run")
+VIEWS: Final = FastLane("whole_run", "views")
+LAY: Final = FastLane("lay", "lay")
+JAVA_HASH: Final = FastLane("lookup", "java_hash")
+OFFSETS: Final = FastLane("lookup", "offsets")
+ASKED_FOR: Final = FastLane("lookup", "asked_for")
+NATIVES: Final = (MESSAGES, PROPERTIES, ITEMS, RUN, VIEWS, LAY, JAVA_HASH, OFFSETS, ASKED_FOR)

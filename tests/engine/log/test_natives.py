@@ -1,0 +1,592 @@
+"""Natives: the same as the plain ways on whatever bytes there are, nothing leaked, nothing read or written outside."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Callable, Container
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numba")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.config import StoreConfig
+from engine.errors import FormatError
+from engine.format import batch, hashing, properties
+from engine.format.batch import BatchItem
+from engine.format.hosts import Host
+from engine.format.index_file import IndexEntry, IndexHeader, IndexLayout
+from engine.format.message import Message, decode, decode_many, encode
+from engine.format.numbers import LONG_MAX
+from engine.format.properties import DELAY
+from engine.log import decoded, natives, reading
+from engine.log.index_reader import IndexReader
+from engine.log.kernels import kept, objects
+from engine.log.kernels.native import Native
+from engine.log.natives import (
+    ASKED_FOR,
+    ITEMS,
+    JAVA_HASH,
+    LAY,
+    MESSAGES,
+    NATIVES,
+    OFFSETS,
+    PROPERTIES,
+    RUN,
+    VIEWS,
+    FastLane,
+)
+from engine.log.prepare import Prepared, Preparer
+from engine.log.reading import ReadLimits
+from engine.log.results import MessageRefused
+from engine.log.whole_run import plain_run
+from engine.store import MessageStore
+
+pytestmark = pytest.mark.skipif(kept._identity() is None, reason="no code is kept here")
+
+V6 = Host(bytes(range(16)), 9)
+TEXT = st.text(alphabet=st.sampled_from("ab \x01\x02é漢\x00K"), max_size=6)
+
+
+def builtin(lane: FastLane) -> Callable[..., Any]:
+    made = lane.compiled()
+    assert made is not None
+    return made
+
+
+def damaged(records: bytes, chance: random.Random) -> bytes:
+    """The bytes of records, some of them changed."""
+    out = bytearray(records)
+    for _ in range(chance.choice([0, 1, 1, 4, 30])):
+        out[chance.randrange(len(out))] ^= 1 << chance.randrange(8)
+    return bytes(out)
+
+
+def some_records(chance: random.Random) -> list[bytes]:
+    """Records of many kinds: hosts of both families, topics and properties that are not ASCII."""
+    born = [Host(bytes([10, 0, 0, n]), 1000 + n) for n in range(3)]
+    return [
+        bytes(
+            encode(
+                Message(
+                    chance.choice(["T", "Orders", "%RETRY%gruppe-é", "x" * 127]),
+                    chance.randbytes(chance.choice([0, 1, 17, 300])),
+                    queue_id=chance.randrange(-1, 9),
+                    flag=chance.choice([0, -5]),
+                    born_timestamp=chance.randrange(1 << 41),
+                    born_host=chance.choice([*born, V6] if chance.random() < 0.2 else born),
+                    store_host=chance.choice(born),
+                    reconsume_times=chance.randrange(3),
+                    prepared_transaction_offset=chance.choice([0, 77]),
+                ),
+                chance.choice(
+                    [b"", b"KEYS\x01a b\x02UNIQ_KEY\x01U", b"\x02\x02a\x01b\x01c\x02d\x01\x02", "k\x01é".encode()]
+                ),
+            )
+        )
+        for _ in range(chance.randrange(1, 40))
+    ]
+
+
+# --- records as objects ----------------------------------------------------------------------------------------------
+
+
+def test_records_are_those_of_the_plain_way() -> None:
+    native = builtin(MESSAGES)
+    builtin(PROPERTIES)
+    for seed in range(400):
+        chance = random.Random(seed)
+        records = some_records(chance)
+        data = memoryview(damaged(b"".join(records), chance))
+        base = chance.randrange(1 << 40)
+        at, places = base, []
+        for record in records:
+            places.append((at, len(record)))
+            at += len(record)
+        if chance.random() < 0.2:  # a unit that points elsewhere
+            places.append((base + len(data) - chance.randrange(200), 200))
+        offsets, sizes = tuple(place for place, _ in places), tuple(size for _, size in places)
+        views = [data[place - base : place - base + size] for place, size in places]
+
+        def plain(views: list[memoryview] = views) -> object:
+            return decode_many(views)
+
+        def fast(offsets: Any = offsets, sizes: Any = sizes, base: int = base, data: memoryview = data) -> object:
+            return decoded.decoded(data, base, offsets, sizes, native)
+
+        one, other = outcome(fast), outcome(plain)
+        assert one == other, seed
+        if isinstance(one, list):
+            assert [message.properties for message in one] == [message.properties for message in other]
+            assert all(type(a) is type(b) for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True))
+
+
+def outcome(work: Callable[[], object]) -> Any:
+    """What it gives, or how it refuses."""
+    try:
+        return work()
+    except (FormatError, MessageRefused) as error:
+        return type(error), str(error)
+
+
+def test_hosts_and_topics_that_are_known_are_bounded() -> None:
+    native = builtin(MESSAGES)
+    records = [
+        bytes(encode(Message(f"T{n}", born_host=Host(n.to_bytes(4, "big"), n)), b"")) for n in range(3 * decoded._KNOWN)
+    ]
+    offsets = tuple(positions(records))
+    messages = decoded.decoded(memoryview(b"".join(records)), 0, offsets, tuple(map(len, records)), native)
+    assert [message.topic for message in messages] == [f"T{n}" for n in range(len(records))]
+    assert [message.born_host.port for message in messages] == list(range(len(records)))
+    assert len(decoded._HOSTS) <= decoded._KNOWN
+    assert len(decoded._TOPICS) <= decoded._KNOWN
+
+
+def positions(records: list[bytes]) -> list[int]:
+    at, out = 0, []
+    for record in records:
+        out.append(at)
+        at += len(record)
+    return out
+
+
+@settings(max_examples=600)
+@given(
+    st.one_of(
+        st.binary(max_size=40),
+        st.lists(st.tuples(TEXT, TEXT)).map(
+            lambda pairs: "\x02".join(f"{name}\x01{value}" for name, value in pairs).encode()
+        ),
+    )
+)
+def test_properties_are_those_of_the_plain_way(raw: bytes) -> None:
+    plain = properties.parse(raw.decode("utf-8", "replace"))
+    pairs = builtin(PROPERTIES)(raw, None)
+    if pairs is None:
+        assert raw.decode("utf-8", "ignore").encode() != raw, "UTF-8 is what it takes"
+    else:
+        assert list(pairs.items()) == list(plain.items())
+
+
+def test_items_are_those_of_the_plain_way() -> None:
+    native = builtin(ITEMS)
+    for seed in range(600):
+        chance = random.Random(seed)
+        items = [
+            BatchItem(
+                chance.randbytes(chance.randrange(40)),
+                chance.choice([0, -7, 1 << 30]),
+                chance.randbytes(chance.randrange(9)),
+            )
+            for _ in range(chance.randrange(12))
+        ]
+        frame = batch.encode(items)
+        if frame:
+            frame = damaged(frame, chance)[: len(frame) - chance.choice([0, 0, 1, 7])]
+        plain = outcome(lambda frame=frame: list(batch.decode(frame)))  # type: ignore[misc]
+        fast = native(frame, BatchItem, None)
+        if isinstance(plain, list):
+            assert fast == plain
+            assert all(type(item) is BatchItem for item in fast)
+        else:
+            assert fast is None
+        assert outcome(lambda frame=frame: list(decoded.decoded_items(frame))) == plain  # type: ignore[misc]
+
+
+# --- a get -----------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_those_of_the_plain_way() -> None:
+    native = builtin(RUN)
+    answered = 0
+    for seed in range(3000):
+        chance = random.Random(seed)
+        units = b""
+        at = chance.choice([0, 1000, (1 << 63) - 3000, -500])
+        for _ in range(chance.randrange(40)):
+            size = chance.choice([100, 200, 300, 0, -1] if chance.random() < 0.1 else [100, 200])
+            units += at.to_bytes(8, "big", signed=True) + size.to_bytes(4, "big", signed=True) + bytes(8)
+            at = min(at + size + chance.choice([0, 0, 5000]), (1 << 63) - 1)
+        log_end = max(0, min(at, 1 << 62))
+        limits = ReadLimits(
+            chance.choice([0, 3000, 1 << 40]),
+            chance.choice([500, 1 << 20]),
+            chance.choice([3, 32, 300]),
+            chance.choice([500, 1 << 20]),
+            chance.choice([3, 32, 300]),
+            True,
+        )
+        many = chance.choice([-3, 0, 1, 5, 32, 255, 256, 1 << 70])
+        view = memoryview(units)
+        plain = plain_run(view, log_end, many, limits)
+        fast = native(
+            view,
+            log_end - limits.memory,
+            min(many, 256),
+            limits.count_in_memory,
+            limits.bytes_in_memory,
+            limits.count_in_disk,
+            limits.bytes_in_disk,
+            None,
+        )
+        if plain is not None and abs(plain[3]) < 1 << 62 and abs(plain[2]) < 1 << 62:
+            assert fast == plain, seed
+            answered += 1
+        else:
+            assert fast is None, seed
+    assert answered > 500
+
+
+def test_views_are_slices() -> None:
+    native = builtin(VIEWS)
+    piece = memoryview(bytes(range(200)))
+    views = native(piece, 1000, (1000, 1010, 1190, 1100), (5, 0, 30, 3))
+    assert [bytes(view) for view in views] == [bytes(piece[:5]), b"", bytes(piece[190:]), bytes(piece[100:103])]
+    assert all(view.obj is piece.obj for view in views)
+    with pytest.raises(TypeError):
+        native(b"bytes"[0], 0, (0,), (1,))
+
+
+# --- puts ------------------------------------------------------------------------------------------------------------
+
+
+def messages_to_put(chance: random.Random, count: int) -> list[Message]:
+    hosts = [Host(bytes([10, 0, 0, n]), n) for n in range(2)]
+    return [
+        Message(
+            chance.choice(["T", "Orders"]),
+            chance.randbytes(chance.choice([0, 5, 15, 16, 1000, 70_000 if chance.random() < 0.02 else 3])),
+            chance.randrange(3),
+            chance.choice(
+                [
+                    {},
+                    {"KEYS": "k", "TAGS": "é漢", "UNIQ_KEY": "U" * 32},
+                    {"A": "", "": "b"},
+                    {"A": "\ud800"},
+                    {DELAY: chance.choice(["0", "x"])},
+                    MappingProxyType({"TAGS": "proxy"}),
+                    {"LONG": "x" * chance.choice([32_700, 32_762, 32_763, 40_000])},
+                ]
+            ),
+            flag=chance.choice([0, 3, 1 << 40 if chance.random() < 0.05 else 1]),
+            sys_flag=chance.choice([0, 0, 0, 4, 8]),
+            born_timestamp=chance.choice([-1, 0, 1 << 41, 1 << 70 if chance.random() < 0.05 else 5]),
+            born_host=chance.choice([*hosts, V6]),
+            store_host=hosts[0],
+            reconsume_times=chance.randrange(2),
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.leaves("record-suspect")
+@pytest.mark.parametrize("seed", range(4))
+def test_puts_leave_the_bytes_of_the_plain_way(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two stores, one of which never has the native; segments are short, so that records meet each kind of end."""
+    builtin(LAY)
+    chance = random.Random(seed)
+    messages = messages_to_put(chance, 1500)
+    answers: dict[str, list[object]] = {}
+    for name in ("plain", "native"):
+        if name == "plain":
+            monkeypatch.setattr(Preparer, "laid", lambda *_: None)
+        else:
+            monkeypatch.undo()
+        now = iter(range(1_700_000_000_000, 1_800_000_000_000))
+        config = StoreConfig(store_path_root_dir=tmp_path / name, mapped_file_size_commit_log=1 << 20)
+        with MessageStore.open(config, clock=lambda now=now: next(now) and 1_700_000_000_000) as store:  # type: ignore[misc]
+            results = [store.put(message) for message in messages]
+            answers[name] = [(result.status, result.append, str(result.error)) for result in results]
+            assert store.dispatch.wait_dispatched(store.log.max_offset, 30_000)
+    assert answers["native"] == answers["plain"]
+    logs_of = [sorted((tmp_path / name / "commitlog").iterdir()) for name in answers]
+    assert [path.name for path in logs_of[0]] == [path.name for path in logs_of[1]]
+    for one, other in zip(*logs_of, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+
+
+def test_what_a_record_needs_is_asked_before_a_byte_is_written() -> None:
+    """No room, memory that is read-only, too short or none, arguments of other kinds: None, and no byte has changed."""
+    lay = builtin(LAY)
+    message = Message("T", b"body", properties={"KEYS": "k"})
+    template = preparer().one(message)
+    assert isinstance(template, Prepared)
+    head = template.destination.laid
+    assert head is not None
+    size = template.size
+
+    def laid(memory: object, begin: int, room: int, file: int, one: Message = message, most: int = 100) -> object:
+        return lay(memory, begin, room, file, one, head, 5, begin, 77, most, DELAY, dict, None)
+
+    memory = memoryview(bytearray(400))
+    assert laid(memory, 10, 400, 400) == size
+    assert bytes(memory[10 : 10 + size]) == template.record(5, 10, 77)
+    assert bytes(memory[:10]) + bytes(memory[10 + size :]) == bytes(400 - size)
+    fits = 400 - size - 8
+    assert laid(memoryview(bytearray(400)), fits, 400, 400) == size
+    for begin, room, file in (
+        (fits + 1, 400, 400),
+        (0, size - 1, 400),
+        (-1, 400, 400),
+        (0, 500, 500),
+        (1 << 62, 400, 400),
+    ):
+        memory = memoryview(bytearray(400))
+        assert laid(memory, begin, room, file) is None, (begin, room, file)
+        assert bytes(memory) == bytes(400)
+    for memory in (None, memoryview(bytes(400)), 7):  # type: ignore[assignment]
+        assert laid(memory, 0, 400, 400) is None
+    memory = memoryview(bytearray(400))
+    for wrong in (
+        message._replace(body="text"),  # type: ignore[arg-type]
+        message._replace(body=memoryview(b"x")),  # type: ignore[arg-type]
+        message._replace(properties={1: "k"}),  # type: ignore[dict-item]
+        message._replace(properties={"k": b"bytes"}),  # type: ignore[dict-item]
+        message._replace(properties=None),  # type: ignore[arg-type]
+        message._replace(properties={DELAY: "1"}),
+        message._replace(born_timestamp=1 << 63),
+        message._replace(born_timestamp="now"),  # type: ignore[arg-type]
+        message._replace(body=bytes(101)),
+    ):
+        assert laid(memory, 0, 400, 400, wrong) is None
+        assert bytes(memory) == bytes(400)
+
+
+def preparer() -> Preparer:
+    return Preparer(StoreConfig(store_path_root_dir=Path("/nowhere")))
+
+
+# --- a query ---------------------------------------------------------------------------------------------------------
+
+
+def test_hashes_are_javas() -> None:
+    native = builtin(JAVA_HASH)
+    for text in ("", "a", "TopicTest#key", "x" * 1000, "\x7f", "é", "\ud800", "漢"):
+        for before in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF):
+            bits = native(text, before, None)
+            assert (bits is None) == (not text.isascii())
+            assert bits is None or bits == hashing.java_hash(text, before) & 0xFFFFFFFF
+
+
+class InMemory(IndexReader):
+    """An index file in memory."""
+
+    def __init__(self, data: bytes, layout: IndexLayout) -> None:
+        super().__init__("index", layout)
+        self.data = memoryview(data)
+
+    def _read(self, position: int, length: int) -> memoryview:
+        return self.data[position : position + length]
+
+    def _whole(self) -> memoryview | None:
+        return self.data
+
+
+def index_of(chance: random.Random) -> InMemory:
+    """A sound file, of which some bytes may be changed."""
+    layout = IndexLayout(chance.choice([1, 3, 8]), 40)
+    slots = [0] * layout.slots
+    entries = [IndexEntry(0, 0, 0, 0)]
+    many = chance.randrange(layout.entries)
+    for number in range(1, many + 1):
+        key_hash = chance.choice([0, 3, 11, 24, (1 << 31) - 1])
+        slot = key_hash % layout.slots
+        entries.append(IndexEntry(key_hash, number // 2 * 100, number, slots[slot]))
+        slots[slot] = number
+    header = IndexHeader(1000, 1000 + many * 1000, 0, many // 2 * 100, 0, many + 1).encode()
+    data = bytearray(header + b"".join(slot.to_bytes(4, "big") for slot in slots))
+    data += b"".join(entry.encode() for entry in entries)
+    data += bytes(layout.file_size - len(data))
+    if chance.random() < 0.5:
+        for _ in range(chance.choice([1, 3, 20])):
+            data[chance.randrange(len(data))] = chance.choice([0, 1, 0x7F, 0xFF])
+    return InMemory(bytes(data), layout)
+
+
+class Asked:
+    """Who decides which offsets count, and notes each that is asked about."""
+
+    def __init__(self, refused: Container[int]) -> None:
+        self.refused = refused
+        self.offsets: list[int] = []
+
+    def __call__(self, offset: int) -> bool:
+        self.offsets.append(offset)
+        return offset not in self.refused
+
+
+def test_walks_over_an_index_are_those_of_the_plain_way() -> None:
+    """Sound and damaged files, all that count or some: the same offsets, the same finding, and each asked once."""
+    builtin(OFFSETS)
+    findings = 0
+    for seed in range(3000):
+        chance = random.Random(seed)
+        file = index_of(chance)
+        key_hash = chance.choice([0, 3, 11, 24, (1 << 31) - 1])
+        begin = chance.choice([0, 0, 5000, 1 << 62])
+        end = chance.choice([LONG_MAX, 20_000, begin])
+        most = chance.choice([0, 1, 2, 5, 64])
+        refused: Container[int] = chance.choice([(), (100, 300), range(0, 5000, 100)])
+        asked = Asked(refused), Asked(refused)
+        fast = file.query(key_hash, begin, end, most, accept=asked[0])
+        plain = file._walked(key_hash, begin, end, most, file.data, asked[1], ())
+        assert (fast.offsets, str(fast.finding)) == (plain.offsets, str(plain.finding)), seed
+        assert asked[0].offsets == asked[1].offsets
+        findings += fast.finding is not None
+    assert findings > 100
+
+
+def test_records_are_asked_for_as_decoded() -> None:
+    native = builtin(ASKED_FOR)
+    answers = {None: 0, 0: 0, 1: 0}
+    for seed in range(300):
+        chance = random.Random(seed)
+        for record in some_records(chance):
+            raw = damaged(record, chance) if seed % 2 else record
+            topic, key = chance.choice(["T", "Orders", "é"]), chance.choice(["a", "b", "U", "", "a b", "é"])
+            answer = native(memoryview(raw), topic, key, properties.UNIQ_KEY, properties.KEYS, None)
+            answers[answer] += 1
+            if answer is not None:
+                assert bool(answer) == reading.has_key(decode(raw), topic, key), seed
+            assert native(memoryview(raw[: chance.randrange(len(raw))]), topic, key, "UNIQ_KEY", "KEYS", None) is None
+    assert min(answers.values()) > 50
+
+
+# --- what all have in common -----------------------------------------------------------------------------------------
+
+
+def calls() -> list[Callable[[], object]]:
+    """A call of each native that gives something, and one that leaves it to the plain way."""
+    record = bytes(encode(Message("T", b"body"), b"KEYS\x01a\x02B\x01c"))
+    frame = batch.encode([BatchItem(b"body" * 9, 700, b"own")])
+    unit = (5000).to_bytes(8, "big") + (600).to_bytes(4, "big") + bytes(8)
+    prepared = preparer().one(Message("T"))
+    assert isinstance(prepared, Prepared)
+    memory = memoryview(bytearray(400))
+    file = index_of(random.Random(1)).data
+    message = Message("T", b"body" * 9, properties={"K" * 99: "v", "": "é"})
+    runs, walks, asks, lays = (builtin(one) for one in (RUN, OFFSETS, ASKED_FOR, LAY))
+    reads, parses, splits, cuts, hashes = (builtin(one) for one in (MESSAGES, PROPERTIES, ITEMS, VIEWS, JAVA_HASH))
+
+    def lay(one: Message) -> object:
+        return lays(memory, 0, 400, 400, one, prepared.destination.laid, 5, 6, 7, 100, DELAY, dict, None)
+
+    def read(data: bytes) -> object:
+        sizes = (len(data),)
+        return reads(memoryview(data), 900, (900,), sizes, decoded.ReadMessage, decoded._HOSTS, decoded._TOPICS, [], 0)
+
+    return [
+        lambda: read(record),
+        lambda: read(bytes(200)),
+        lambda: parses(record[-9:], None),
+        lambda: parses(b"a\x01\xff", None),
+        lambda: splits(frame, BatchItem, None),
+        lambda: splits(frame[:-1], BatchItem, None),
+        lambda: runs(unit * 40, 9000, 32, 32, 1 << 20, 32, 1 << 20, None),
+        lambda: runs(unit * 40, 9000, 32, 32, 1, 32, 1, None),
+        lambda: cuts(memoryview(record), 900, (900, 950), (500, 3)),
+        lambda: lay(message),
+        lambda: lay(message._replace(properties={"A": "\ud800"})),
+        lambda: hashes("text" * 9, 1 << 31, None),
+        lambda: hashes("é", 1 << 31, None),
+        lambda: walks(file, 3, 3, 40, 1000, 0, LONG_MAX, 64, None),
+        lambda: walks(file[:50], 3, 3, 40, 1000, 0, LONG_MAX, 64, None),
+        lambda: asks(record, "T", "a", "UNIQ_KEY", "KEYS", None),
+        lambda: asks(record[:-1], "T", "\ud800", "UNIQ_KEY", "KEYS", None),
+    ]
+
+
+@pytest.mark.parametrize("number", range(17))
+def test_nothing_is_leaked(number: int) -> None:
+    """A reference too many would keep an object at each call, one too few would end this process."""
+    call = calls()[number]
+    for _ in range(200):
+        call()
+    before = sys.getallocatedblocks()
+    for _ in range(20_000):
+        call()
+    assert sys.getallocatedblocks() - before < 2000
+
+
+def test_threads_share_them() -> None:
+    each = calls()
+    plain = [repr(call()) for call in each]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for turn in range(300):
+            at = (number + turn) % len(each)
+            if not plain[at].startswith(("(<memory", "<")) and repr(each[at]()) != plain[at]:
+                wrong.append(at)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_native_is_loaded_when_there_is_enough_to_do_for_it() -> None:
+    lane = FastLane("objects", "properties")
+    assert builtin(PROPERTIES) is not None  # so its code is kept
+    assert lane.after(natives.MANY - 1) is None
+    assert lane.after(1) is not None
+    assert lane.after(1)(b"A\x01b", None) == {"A": "b"}  # type: ignore[misc]
+
+
+def test_where_no_code_is_kept_it_is_compiled_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "code")
+    lane = FastLane("objects", "properties")
+    lane.after(natives.MANY)
+    for thread in threading.enumerate():
+        if thread.name == "numba: properties":
+            thread.join()
+    assert lane.after(1) is not None
+    assert len(list((tmp_path / "code").iterdir())) == 1
+
+
+def test_where_none_can_be_kept_the_plain_way_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "taken" / "code")
+    assert Native(objects.properties.py_func).compiled() is None
+    monkeypatch.setattr(kept, "_directory", lambda: None)
+    assert Native(objects.properties.py_func).compiled() is None
+
+
+def test_code_in_doubt_is_no_native(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "code")
+    one = Native(objects.properties.py_func)
+    assert one.compiled() is not None
+    (path,) = (tmp_path / "code").iterdir()
+    sound = path.read_bytes()
+    chance = random.Random(1)
+    for _ in range(60):
+        changed = bytearray(sound)
+        changed[chance.randrange(len(sound))] ^= 1 << chance.randrange(8)
+        path.write_bytes(bytes(changed))
+        assert one.kept() is None
+    path.write_bytes(sound)
+    assert one.kept() is not None
+
+
+def test_a_native_calls_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that wants a function that natives may not call is not run, though its digest is right."""
+    monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "code")
+    monkeypatch.setattr(kept, "NATIVE_MAY_CALL", kept.NATIVE_MAY_CALL - {"PyDict_New"})
+    assert Native(objects.properties.py_func).kept() is None
+    compiling = pytest.importorskip("engine.log.kernels.compiling")
+    compiling.keep_native(objects.properties.py_func)
+    assert not (tmp_path / "code").exists()
+
+
+def test_all_are_natives_of_their_modules() -> None:
+    assert len({(one._module, one._name) for one in NATIVES}) == len(NATIVES)
+    assert all(isinstance(one._native(), Native) for one in NATIVES)
