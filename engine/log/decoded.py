@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from engine.format import hosts
+from engine.format import hosts, properties
 from engine.format.batch import BatchItem
 from engine.format.batch import decode as decode_items
 from engine.format.buffers import Buffer
 from engine.format.hosts import Host
 from engine.format.message import StoredMessage, decode
-from engine.log.natives import ITEMS, PROPERTIES
+from engine.log.natives import ITEMS, PROPERTIES, TEXT_PROPERTIES
 
 _Value = TypeVar("_Value")
 _ITEM = 256
@@ -35,6 +35,13 @@ class ReadMessage(StoredMessage):
         parse = PROPERTIES.after(1)
         pairs: dict[str, str] | None = None if parse is None else parse(self.properties_raw, None)
         return super().properties if pairs is None else pairs
+
+
+def parsed(text: str) -> dict[str, str]:
+    """As `engine.format.properties.parse`."""
+    native = TEXT_PROPERTIES.after(1)
+    pairs: dict[str, str] | None = None if native is None else native(text, None)
+    return properties.parse(text) if pairs is None else pairs
 
 
 class _Memo(dict[bytes, _Value]):

@@ -65,6 +65,7 @@ class FastLane:
 
 MESSAGES: Final = FastLane("objects", "messages")
 PROPERTIES: Final = FastLane("objects", "properties")
+TEXT_PROPERTIES: Final = FastLane("objects", "text_properties")
 ITEMS: Final = FastLane("objects", "items")
 RUN: Final = FastLane("whole_run", "run")
 VIEWS: Final = FastLane("whole_run", "views")
@@ -72,4 +73,4 @@ LAY: Final = FastLane("lay", "lay")
 JAVA_HASH: Final = FastLane("lookup", "java_hash")
 OFFSETS: Final = FastLane("lookup", "offsets")
 ASKED_FOR: Final = FastLane("lookup", "asked_for")
-NATIVES: Final = (MESSAGES, PROPERTIES, ITEMS, RUN, VIEWS, LAY, JAVA_HASH, OFFSETS, ASKED_FOR)
+NATIVES: Final = (MESSAGES, PROPERTIES, TEXT_PROPERTIES, ITEMS, RUN, VIEWS, LAY, JAVA_HASH, OFFSETS, ASKED_FOR)

@@ -24,6 +24,7 @@ from engine.format import properties, sysflag
 from engine.format.message import Message
 from engine.format.numbers import INT_MIN, LONG_MAX, LONG_MIN
 from engine.format.topic_rules import invalid_topic, no_sends
+from engine.log.decoded import parsed
 from engine.log.frames import columns_of
 from engine.log.results import PutMessageStatus, PutResult
 from engine.wire.codes import V5_0_0, RequestCode, ResponseCode
@@ -200,7 +201,7 @@ class SendHandler(PuttingHandler):
             )
         if queue_id < 0:
             queue_id = self._turns.next(topic.write_queues)
-        pairs = properties.parse(ext.get(name.properties, ""))
+        pairs = parsed(ext.get(name.properties, ""))
         pairs[CLUSTER] = self._settings.now.cluster_name
         if properties.DELAY in pairs and fields.number(pairs, properties.DELAY) > MOST_DELAY:
             pairs[properties.DELAY] = str(MOST_DELAY)

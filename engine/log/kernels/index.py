@@ -70,7 +70,7 @@ class Linker:
         Returns:
             the entries' bytes, and how many slots were empty before.
         """
-        key_hash, physical_offset, store_timestamp = columns
+        key_hash, physical_offset, store_timestamp = map(np.ascontiguousarray, columns)  # else kept code is not taken
         out = np.empty(len(key_hash) * _SIZE, dtype=np.uint8)
         slots = np.frombuffer(memory, dtype=np.uint8)
         slots.flags.writeable = False

@@ -58,6 +58,7 @@ from engine.log.kernels.python_api import (
     set_dictionary_item,
     set_tuple_item,
     short_at,
+    text_place,
     tuple_item,
     tuple_size,
     word_at,
@@ -71,6 +72,7 @@ _ITEM_FIELDS = len(BatchItem._fields)
 _WORD = 8
 _NAME_VALUE, _SEPARATOR = 1, 2
 _buffer = room(BUFFER_WORDS)
+_length = room(1)
 
 
 @inlined
@@ -169,17 +171,10 @@ def messages(own: Any, args: Any, count: Any) -> Any:
     return 0 if failed else make_number(done)
 
 
-@native
-def properties(own: Any, args: Any, count: Any) -> Any:
-    """The properties in stored bytes, as `engine.format.properties.parse` has them; None where they are not UTF-8.
-
-    Arguments: the bytes; None.
-    """
-    view = _buffer()
-    if get_buffer(word_at(args), view, 0) != 0:
-        return 0
-    at = word_at(view)
-    end = at + word_at(view + BUFFER_LENGTH)
+@inlined
+def _pairs(at: Any, size: Any) -> Any:
+    """The properties in so many bytes at an address: a dict, or 0 with an exception set."""
+    end = at + size
     pairs = make_dictionary()
     bad = pairs == 0
     while at < end and not bad:
@@ -196,11 +191,38 @@ def properties(own: Any, args: Any, count: Any) -> Any:
             decrease(name)
             decrease(value)
         at = stop + 1
+    if bad:
+        decrease(pairs)
+        return 0
+    return pairs
+
+
+@native
+def properties(own: Any, args: Any, count: Any) -> Any:
+    """The properties in stored bytes, as `engine.format.properties.parse` has them; None where they are not UTF-8.
+
+    Arguments: the bytes; None.
+    """
+    view = _buffer()
+    if get_buffer(word_at(args), view, 0) != 0:
+        return 0
+    pairs = _pairs(word_at(view), word_at(view + BUFFER_LENGTH))
     release_buffer(view)
-    if not bad:
+    if pairs:
         return pairs
     forget_error()
-    decrease(pairs)
+    return given(word_at(args + _WORD))
+
+
+@native
+def text_properties(own: Any, args: Any, count: Any) -> Any:
+    """The same of a text; None where it has no UTF-8. Arguments: the text; None."""
+    length = _length()
+    place = text_place(word_at(args), length)
+    pairs = _pairs(place, word_at(length)) if place else 0
+    if pairs:
+        return pairs
+    forget_error()
     return given(word_at(args + _WORD))
 
 

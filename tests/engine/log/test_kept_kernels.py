@@ -515,3 +515,23 @@ def test_the_second_command_imports_no_numba(tmp_path: Path) -> None:
     assert "numba" in runs[0][1][1]
     assert runs[1][1][1] == []
     shutil.rmtree(store)  # a log without queues
+
+
+def test_columns_of_rows_are_linked_by_kept_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept code takes no strided arrays, as derived rows have them: numba was imported in the middle of puts."""
+    seen: list[object] = []
+    link = index._link
+
+    def noted(*arguments: Any) -> Any:
+        seen.append(kept.flattened(arguments))
+        return link(*arguments)
+
+    monkeypatch.setattr(index, "_link", noted)
+    rows = np.arange(200, dtype=np.int64).reshape(-1, 2)
+    hashes = np.arange(100, dtype=np.int32)
+    columns = (hashes, rows[:, 0], rows[:, 1])
+    strided, _ = index.Linker().link(memoryview(bytes(4000)), columns, 1, 0)
+    whole = (hashes, rows[:, 0].copy(), rows[:, 1].copy())
+    assert strided.tobytes() == index.Linker().link(memoryview(bytes(4000)), whole, 1, 0)[0].tobytes()
+    assert len(seen) == 2
+    assert None not in seen

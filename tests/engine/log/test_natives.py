@@ -40,6 +40,7 @@ from engine.log.natives import (
     OFFSETS,
     PROPERTIES,
     RUN,
+    TEXT_PROPERTIES,
     VIEWS,
     FastLane,
 )
@@ -173,6 +174,21 @@ def test_properties_are_those_of_the_plain_way(raw: bytes) -> None:
         assert raw.decode("utf-8", "ignore").encode() != raw, "UTF-8 is what it takes"
     else:
         assert list(pairs.items()) == list(plain.items())
+
+
+@settings(max_examples=400)
+@given(
+    st.one_of(
+        st.text(max_size=30),
+        st.lists(st.tuples(TEXT, TEXT)).map(lambda pairs: "\x02".join(f"{name}\x01{value}" for name, value in pairs)),
+    )
+)
+def test_properties_of_a_text_are_those_of_the_plain_way(text: str) -> None:
+    pairs = builtin(TEXT_PROPERTIES)(text, None)
+    assert pairs is not None
+    assert list(pairs.items()) == list(properties.parse(text).items())
+    assert builtin(TEXT_PROPERTIES)(text + "\ud800", None) is None
+    assert decoded.parsed(text + "\ud800") == properties.parse(text + "\ud800")
 
 
 def test_items_are_those_of_the_plain_way() -> None:
@@ -487,6 +503,8 @@ def calls() -> list[Callable[[], object]]:
         lambda: read(bytes(200)),
         lambda: parses(record[-9:], None),
         lambda: parses(b"a\x01\xff", None),
+        lambda: builtin(TEXT_PROPERTIES)("A\x01b\x02c\x01d", None),
+        lambda: builtin(TEXT_PROPERTIES)("\ud800", None),
         lambda: splits(frame, BatchItem, None),
         lambda: splits(frame[:-1], BatchItem, None),
         lambda: runs(unit * 40, 9000, 32, 32, 1 << 20, 32, 1 << 20, None),
@@ -503,7 +521,7 @@ def calls() -> list[Callable[[], object]]:
     ]
 
 
-@pytest.mark.parametrize("number", range(17))
+@pytest.mark.parametrize("number", range(19))
 def test_nothing_is_leaked(number: int) -> None:
     """A reference too many would keep an object at each call, one too few would end this process."""
     call = calls()[number]
