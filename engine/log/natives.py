@@ -19,7 +19,7 @@ class FastLane:
     """A native, from when there is enough to do for it. Thread-safe.
 
     Args:
-        module: that declares it, in engine/log/kernels.
+        module: that declares it.
         name: of the native.
     """
 
@@ -46,7 +46,7 @@ class FastLane:
         return self._builtin
 
     def _native(self) -> Any:
-        return getattr(importlib.import_module(f"engine.log.kernels.{self._module}"), self._name)
+        return getattr(importlib.import_module(self._module), self._name)
 
     def _load(self) -> None:
         try:
@@ -63,14 +63,29 @@ class FastLane:
             logging.getLogger("rstore.kernels").debug("numba does not take %s: %r", self._name, error)
 
 
-MESSAGES: Final = FastLane("objects", "messages")
-PROPERTIES: Final = FastLane("objects", "properties")
-TEXT_PROPERTIES: Final = FastLane("objects", "text_properties")
-ITEMS: Final = FastLane("objects", "items")
-RUN: Final = FastLane("whole_run", "run")
-VIEWS: Final = FastLane("whole_run", "views")
-LAY: Final = FastLane("lay", "lay")
-JAVA_HASH: Final = FastLane("lookup", "java_hash")
-OFFSETS: Final = FastLane("lookup", "offsets")
-ASKED_FOR: Final = FastLane("lookup", "asked_for")
-NATIVES: Final = (MESSAGES, PROPERTIES, TEXT_PROPERTIES, ITEMS, RUN, VIEWS, LAY, JAVA_HASH, OFFSETS, ASKED_FOR)
+MESSAGES: Final = FastLane("engine.log.kernels.objects", "messages")
+PROPERTIES: Final = FastLane("engine.log.kernels.objects", "properties")
+TEXT_PROPERTIES: Final = FastLane("engine.log.kernels.objects", "text_properties")
+ITEMS: Final = FastLane("engine.log.kernels.objects", "items")
+RUN: Final = FastLane("engine.log.kernels.whole_run", "run")
+VIEWS: Final = FastLane("engine.log.kernels.whole_run", "views")
+LAY: Final = FastLane("engine.log.kernels.lay", "lay")
+JAVA_HASH: Final = FastLane("engine.log.kernels.lookup", "java_hash")
+OFFSETS: Final = FastLane("engine.log.kernels.lookup", "offsets")
+ASKED_FOR: Final = FastLane("engine.log.kernels.lookup", "asked_for")
+REQUEST: Final = FastLane("engine.broker.net.plain_headers", "request")
+STORED: Final = FastLane("engine.broker.net.plain_headers", "stored")
+NATIVES: Final = (
+    MESSAGES,
+    PROPERTIES,
+    TEXT_PROPERTIES,
+    ITEMS,
+    RUN,
+    VIEWS,
+    LAY,
+    JAVA_HASH,
+    OFFSETS,
+    ASKED_FOR,
+    REQUEST,
+    STORED,
+)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -29,7 +29,7 @@ _NO_FIELDS: Mapping[str, str] = {}
 _NUMBERS = ("code", "opaque", "flag", "version")
 _made = tuple.__new__
 """Makes a NamedTuple without the cost of its own `__new__`."""
-_LANGUAGES = {language.name: int(language) for language in LanguageCode}
+LANGUAGES: Final = {language.name: int(language) for language in LanguageCode}
 _NAMES = {int(language): language.name for language in LanguageCode}
 
 
@@ -165,7 +165,7 @@ def _decode_json(header: bytes | memoryview, body: bytes | memoryview) -> Remoti
         RemotingCommand,
         (
             code, opaque, flag, None if remark is None else _text(remark), ext, body,
-            _LANGUAGES.get(language) if type(language) is str else _language(language), version, _JSON,
+            LANGUAGES.get(language) if type(language) is str else _language(language), version, _JSON,
         ),
     )  # fmt: skip
 
@@ -193,7 +193,7 @@ def _number(fields: Mapping[str, Any], name: str) -> int:
 
 def _language(value: object) -> int | None:
     if isinstance(value, str):
-        return _LANGUAGES.get(value)
+        return LANGUAGES.get(value)
     if isinstance(value, int) and value in _NAMES:
         return value
     return None

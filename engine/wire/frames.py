@@ -9,7 +9,8 @@ one frame of `MAX_FRAME` bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from engine.errors import FormatError
 from engine.wire.codes import V4_9_8
@@ -25,7 +26,6 @@ TLS_HELLO = 0x16
 _LENGTHS = struct.Struct(">iI")
 _TOTAL = struct.Struct(">i")
 _PREFIX = 4
-_VERSION = int(V4_9_8)
 _HEADER_BITS = 24
 _HEADER_MASK = (1 << _HEADER_BITS) - 1
 
@@ -39,11 +39,15 @@ class FrameReader:
 
     Args:
         max_frame: the largest total length that is taken, bytes.
+        decode: makes commands, as `decode_header`.
     """
 
-    __slots__ = ("_buffer", "_max_frame", "_seen", "_wanted")
+    __slots__ = ("_buffer", "_decode", "_max_frame", "_seen", "_wanted")
 
-    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+    def __init__(
+        self, max_frame: int = MAX_FRAME, decode: Callable[[bytes, int, bytes], RemotingCommand] = decode_header
+    ) -> None:
+        self._decode = decode
         self._buffer = bytearray()
         self._seen = 0
         self._wanted = 0
@@ -81,7 +85,7 @@ class FrameReader:
                 break
             self._seen += _PREFIX + total
             start = end
-            yield decode_header(data[at : at + length], kind >> _HEADER_BITS, data[at + length : end])
+            yield self._decode(data[at : at + length], kind >> _HEADER_BITS, data[at + length : end])
         self._keep(data, start)
 
     def _judge(self, total: int, length: int) -> None:
@@ -118,14 +122,22 @@ def encode(command: RemotingCommand) -> tuple[bytes, bytes | memoryview]:
     return _LENGTHS.pack(total, command.serialize << _HEADER_BITS | len(header)) + header, command.body
 
 
+STORED_PIECES: Final = (
+    b'{"code":0,"extFields":{"MSG_REGION":"DefaultRegion","TRACE_ON":"true","msgId":"',
+    b'","queueId":"',
+    b'","queueOffset":"',
+    b'"},"flag":1,"language":"JAVA","opaque":',
+    b',"serializeTypeCurrentRPC":"JSON","version":%d}' % V4_9_8,
+)
+"""What stands around the id, queue id and queue offset of a stored message, and the opaque, in an answer's header."""
+
+
 def stored_frame(opaque: int, msg_id: str, queue_id: int, queue_offset: int) -> bytes:
     """The JSON frame that answers a send whose message is stored: as `encode` makes it, at a fraction of its cost.
 
     `msg_id` needs no escapes.
     """
-    header = (
-        f'{{"code":0,"extFields":{{"MSG_REGION":"DefaultRegion","TRACE_ON":"true","msgId":"{msg_id}",'
-        f'"queueId":"{queue_id}","queueOffset":"{queue_offset}"}},"flag":1,"language":"JAVA","opaque":{opaque},'
-        f'"serializeTypeCurrentRPC":"JSON","version":{_VERSION}}}'
-    ).encode("ascii")
+    values = (msg_id, queue_id, queue_offset, opaque)
+    header = b"".join([piece + str(value).encode("ascii") for piece, value in zip(STORED_PIECES, values, strict=False)])
+    header += STORED_PIECES[-1]
     return _LENGTHS.pack(_PREFIX + len(header), len(header)) + header

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.broker.handlers.back import demand_group, most_times
 from engine.broker.handlers.putting import PuttingHandler
+from engine.broker.net.headers import frame_of_stored
 from engine.broker.put.flow import Busy
 from engine.broker.put.putter import STORED
 from engine.broker.put.timer_gate import recall_handle
@@ -29,7 +30,6 @@ from engine.log.frames import columns_of
 from engine.log.results import PutMessageStatus, PutResult
 from engine.wire.codes import V5_0_0, RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand, SerializeType
-from engine.wire.frames import stored_frame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,9 +129,9 @@ class SendHandler(PuttingHandler):
         return {}
 
     @cached_property
-    def _id_head(self) -> str:
+    def _id_head(self) -> bytes:
         """What the ids of all messages that are put begin with."""
-        return self._store_host.encode().hex().upper()
+        return self._store_host.encode().hex().upper().encode()
 
     def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
@@ -176,8 +176,8 @@ class SendHandler(PuttingHandler):
             if append is None or not plain:
                 connection.answer(request, self._answer(request, queue_id, result, more=more))
             else:
-                msg_id = f"{self._id_head}{append.physical_offset:016X}"
-                frame = stored_frame(request.opaque, msg_id, queue_id, append.queue_offset)
+                place = append.physical_offset
+                frame = frame_of_stored(request.opaque, self._id_head, place, queue_id, append.queue_offset)
                 connection.answer_frame(request, frame)
 
         self._putter.put(stored, done, wait=wait, refusable=True)

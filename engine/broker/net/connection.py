@@ -12,6 +12,7 @@ import contextlib
 import itertools
 from typing import TYPE_CHECKING, Protocol, cast
 
+from engine.broker.net.headers import command_of
 from engine.broker.turns import TURN_S
 from engine.errors import FormatError, InvalidArgument
 from engine.format.hosts import Host
@@ -73,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._limit = settings.output_limit
         self._loop = loop
-        self._reader = FrameReader(settings.frame_limit)
+        self._reader = FrameReader(settings.frame_limit, command_of)
         self._transport: asyncio.Transport | None = None
         self._requests: Correlation[asyncio.Future[RemotingCommand]] = Correlation()
         self._out: list[bytes | memoryview] = []

@@ -164,6 +164,7 @@ class PutTimes:
         self._now = [0] * (len(_CLASSES_NS) + 1)
         self.last = list(self._now)
         self.longest = self.took_ns = 0
+        self._longer_ns = _NS_OF_MS
         self.by_bits = [0] * _BITS
 
     def add_ns(self, took_ns: int) -> None:
@@ -171,8 +172,9 @@ class PutTimes:
         self.by_bits[took_ns.bit_length()] += 1
         self.took_ns += took_ns
         self._now[bisect_right(_CLASSES_NS, took_ns)] += 1
-        took_ms = took_ns // _NS_OF_MS
-        self.longest = max(self.longest, took_ms)
+        if took_ns >= self._longer_ns:
+            self.longest = took_ns // _NS_OF_MS
+            self._longer_ns = (self.longest + 1) * _NS_OF_MS
 
     def minute_is_over(self) -> None:
         """Begin anew."""

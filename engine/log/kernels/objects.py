@@ -34,7 +34,7 @@ from engine.format.record import (
 )
 from engine.log.kernels.jit import inlined
 from engine.log.kernels.native import native
-from engine.log.kernels.plain_record import given, own_at, same
+from engine.log.kernels.plain_record import given, own_at, same, whole
 from engine.log.kernels.python_api import (
     BUFFER_LENGTH,
     BUFFER_WORDS,
@@ -85,15 +85,6 @@ def _known(memo: Any, place: Any, size: Any) -> Any:
 
 
 @inlined
-def _whole(made: Any, fields: Any) -> Any:
-    """Whether there was memory for each field of a tuple."""
-    there = True
-    for field in range(fields):
-        there = there and tuple_item(made, field) != 0
-    return there
-
-
-@inlined
 def _message(kind: Any, record: Any, begin: Any, size: Any, born: Any, stored: Any, topic: Any) -> Any:
     """The plain record at an address, its properties at `begin`, as an object with hosts and topic that are there."""
     made = make_instance(kind, _FIELDS)
@@ -116,7 +107,7 @@ def _message(kind: Any, record: Any, begin: Any, size: Any, born: Any, stored: A
     set_tuple_item(made, _BODY, make_bytes(record + V4_HEAD_SIZE, int_at(record + POSITION_BODY_LENGTH)))
     set_tuple_item(made, _TOPIC, given(topic))
     set_tuple_item(made, _PROPERTIES, make_bytes(record + begin, size - begin))
-    if _whole(made, _FIELDS):
+    if whole(made, _FIELDS):
         return made
     decrease(made)
     return 0
@@ -235,7 +226,7 @@ def _item(kind: Any, at: Any, body_size: Any, own_size: Any) -> Any:
     set_tuple_item(made, 0, make_bytes(at + HEAD_SIZE, body_size))
     set_tuple_item(made, 1, make_number(int_at(at + ITEM_FLAG)))
     set_tuple_item(made, 2, make_bytes(at + ITEM_SIZE + body_size, own_size))
-    if _whole(made, _ITEM_FIELDS):
+    if whole(made, _ITEM_FIELDS):
         return made
     decrease(made)
     return 0

@@ -1,4 +1,4 @@
-"""What natives ask of a record at an address: whether it is a plain one, and bytes beside it.
+"""What natives have in common: whether a record at an address is plain, bytes that are alike, objects that are whole.
 
 A plain record has IPv4 hosts and a topic of one byte's length, and its lengths take all of its bytes; the rule is that
 of `engine.format.message` (`_plain_end`). Nothing here checks that the bytes are there; the natives do.
@@ -23,7 +23,7 @@ from engine.format.record import (
     V4_HEAD_SIZE,
 )
 from engine.log.kernels.jit import inlined
-from engine.log.kernels.python_api import byte_at, increase, int_at, short_at, unsigned_at
+from engine.log.kernels.python_api import byte_at, increase, int_at, short_at, tuple_item, unsigned_at
 
 _V6_HOSTS = sysflag.HOSTS_V6_MASK
 
@@ -65,3 +65,12 @@ def given(thing: Any) -> Any:
     """An object that the native was lent, to be given as its answer."""
     increase(thing)
     return thing
+
+
+@inlined
+def whole(made: Any, fields: Any) -> Any:
+    """Whether there was memory for each field of a tuple."""
+    there = True
+    for field in range(fields):
+        there = there and tuple_item(made, field) != 0
+    return there

@@ -71,6 +71,7 @@ put_byte: Any = later(lambda: _made("store", 8))
 put_short: Any = later(lambda: _made("store", 16))
 put_int: Any = later(lambda: _made("store", 32))
 put_long: Any = later(lambda: _made("store", 64))
+put_word: Any = later(lambda: _made("store", 64, swapped=False))
 move: Any = later(lambda: _made("move"))
 memory: Any = later(lambda: _made("memory"))
 

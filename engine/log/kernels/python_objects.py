@@ -41,15 +41,15 @@ def load(bits: int, *, signed: bool = False, swapped: bool = False) -> Any:
     return intrinsic(typed)
 
 
-def store(bits: int) -> Any:
-    """A function for natives: store the low bits of an int64 at an address, big endian."""
+def store(bits: int, *, swapped: bool = True) -> Any:
+    """A function for natives: store the low bits of an int64 at an address. `swapped`: big endian."""
     kind = ir.IntType(bits)
 
     def typed(typing: Any, address: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             value = args[1] if bits == _I64.width else builder.trunc(args[1], kind)
-            swapped = value if bits == _I8.width else builder.bswap(value)
-            builder.store(swapped, builder.inttoptr(args[0], kind.as_pointer()), align=1)
+            stored = builder.bswap(value) if swapped and bits > _I8.width else value
+            builder.store(stored, builder.inttoptr(args[0], kind.as_pointer()), align=1)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64), generate

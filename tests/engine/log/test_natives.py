@@ -17,6 +17,7 @@ pytest.importorskip("numba")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.broker.net import headers
 from engine.config import StoreConfig
 from engine.errors import FormatError
 from engine.format import batch, hashing, properties
@@ -39,7 +40,9 @@ from engine.log.natives import (
     NATIVES,
     OFFSETS,
     PROPERTIES,
+    REQUEST,
     RUN,
+    STORED,
     TEXT_PROPERTIES,
     VIEWS,
     FastLane,
@@ -49,6 +52,8 @@ from engine.log.reading import ReadLimits
 from engine.log.results import MessageRefused
 from engine.log.whole_run import plain_run
 from engine.store import MessageStore
+from engine.wire.command import LANGUAGES, RemotingCommand, SerializeType
+from engine.wire.frames import STORED_PIECES
 
 pytestmark = pytest.mark.skipif(kept._identity() is None, reason="no code is kept here")
 
@@ -489,7 +494,16 @@ def calls() -> list[Callable[[], object]]:
     file = index_of(random.Random(1)).data
     message = Message("T", b"body" * 9, properties={"K" * 99: "v", "": "é"})
     runs, walks, asks, lays = (builtin(one) for one in (RUN, OFFSETS, ASKED_FOR, LAY))
+    requests, answers, texts = (builtin(one) for one in (REQUEST, STORED, TEXT_PROPERTIES))
     reads, parses, splits, cuts, hashes = (builtin(one) for one in (MESSAGES, PROPERTIES, ITEMS, VIEWS, JAVA_HASH))
+
+    header = (
+        b'{"code":31000,"extFields":{"a":"b","i":"K\\u0001v"},"flag":0,"language":"JAVA","opaque":70000,"remark":"no",'
+        b'"serializeTypeCurrentRPC":"JSON","version":399}'
+    )
+
+    def request(header: bytes) -> object:
+        return requests(header, b"body", RemotingCommand, LANGUAGES, SerializeType.JSON, headers._FIELDS, None)
 
     def lay(one: Message) -> object:
         return lays(memory, 0, 400, 400, one, prepared.destination.laid, 5, 6, 7, 100, DELAY, dict, None)
@@ -503,8 +517,8 @@ def calls() -> list[Callable[[], object]]:
         lambda: read(bytes(200)),
         lambda: parses(record[-9:], None),
         lambda: parses(b"a\x01\xff", None),
-        lambda: builtin(TEXT_PROPERTIES)("A\x01b\x02c\x01d", None),
-        lambda: builtin(TEXT_PROPERTIES)("\ud800", None),
+        lambda: texts("A\x01b\x02c\x01d", None),
+        lambda: texts("\ud800", None),
         lambda: splits(frame, BatchItem, None),
         lambda: splits(frame[:-1], BatchItem, None),
         lambda: runs(unit * 40, 9000, 32, 32, 1 << 20, 32, 1 << 20, None),
@@ -517,11 +531,15 @@ def calls() -> list[Callable[[], object]]:
         lambda: walks(file, 3, 3, 40, 1000, 0, LONG_MAX, 64, None),
         lambda: walks(file[:50], 3, 3, 40, 1000, 0, LONG_MAX, 64, None),
         lambda: asks(record, "T", "a", "UNIQ_KEY", "KEYS", None),
+        lambda: request(header),
+        lambda: request(header[:-1] + b',"code":1}'),
+        lambda: answers(STORED_PIECES, b"ID", 1 << 40, 3, 1 << 40, 1 << 30, None),
+        lambda: answers(STORED_PIECES, b"ID", 1 << 70, 3, 4, 5, None),
         lambda: asks(record[:-1], "T", "\ud800", "UNIQ_KEY", "KEYS", None),
     ]
 
 
-@pytest.mark.parametrize("number", range(19))
+@pytest.mark.parametrize("number", range(23))
 def test_nothing_is_leaked(number: int) -> None:
     """A reference too many would keep an object at each call, one too few would end this process."""
     call = calls()[number]
@@ -553,7 +571,7 @@ def test_threads_share_them() -> None:
 
 
 def test_a_native_is_loaded_when_there_is_enough_to_do_for_it() -> None:
-    lane = FastLane("objects", "properties")
+    lane = FastLane("engine.log.kernels.objects", "properties")
     assert builtin(PROPERTIES) is not None  # so its code is kept
     assert lane.after(natives.MANY - 1) is None
     assert lane.after(1) is not None
@@ -562,7 +580,7 @@ def test_a_native_is_loaded_when_there_is_enough_to_do_for_it() -> None:
 
 def test_where_no_code_is_kept_it_is_compiled_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "code")
-    lane = FastLane("objects", "properties")
+    lane = FastLane("engine.log.kernels.objects", "properties")
     lane.after(natives.MANY)
     for thread in threading.enumerate():
         if thread.name == "numba: properties":
