@@ -20,6 +20,7 @@ from engine.log.kernels import kept
 from engine.log.natives import REQUEST, STORED, FastLane
 from engine.wire.command import LANGUAGES, RemotingCommand, SerializeType, decode_header
 from engine.wire.frames import STORED_PIECES, stored_frame
+from tests.support.edges import Edge
 from tests.support.wide import examples
 
 pytestmark = [pytest.mark.skipif(kept._identity() is None, reason="no code is kept here"), pytest.mark.wide]
@@ -46,6 +47,9 @@ HEADERS = st.fixed_dictionaries(
 )
 
 
+EDGE = Edge()
+
+
 def builtin(lane: FastLane) -> Callable[..., Any]:
     made = lane.compiled()
     assert made is not None
@@ -65,7 +69,9 @@ def held_equal(header: bytes) -> bool:
     body = b"body"
     plain = outcome(lambda: decode_header(header, 0, body))
     assert outcome(lambda: headers.command_of(header, 0, body)) == plain
-    command = builtin(REQUEST)(header, body, RemotingCommand, LANGUAGES, SerializeType.JSON, headers._FIELDS, None)
+    command = builtin(REQUEST)(
+        EDGE.put(header), body, RemotingCommand, LANGUAGES, SerializeType.JSON, headers._FIELDS, None
+    )
     assert command is None or outcome(lambda: command) == plain
     return command is not None
 

@@ -54,6 +54,7 @@ from engine.log.whole_run import plain_run
 from engine.store import MessageStore
 from engine.wire.command import LANGUAGES, RemotingCommand, SerializeType
 from engine.wire.frames import STORED_PIECES
+from tests.support.edges import Edge
 
 pytestmark = pytest.mark.skipif(kept._identity() is None, reason="no code is kept here")
 
@@ -105,12 +106,12 @@ def some_records(chance: random.Random) -> list[bytes]:
 
 
 def test_records_are_those_of_the_plain_way() -> None:
-    native = builtin(MESSAGES)
+    native, edge = builtin(MESSAGES), Edge()
     builtin(PROPERTIES)
     for seed in range(400):
         chance = random.Random(seed)
         records = some_records(chance)
-        data = memoryview(damaged(b"".join(records), chance))
+        data = edge.put(damaged(b"".join(records), chance))
         base = chance.randrange(1 << 40)
         at, places = base, []
         for record in records:
@@ -174,7 +175,9 @@ def positions(records: list[bytes]) -> list[int]:
 )
 def test_properties_are_those_of_the_plain_way(raw: bytes) -> None:
     plain = properties.parse(raw.decode("utf-8", "replace"))
-    pairs = builtin(PROPERTIES)(raw, None)
+    native, edge = builtin(PROPERTIES), Edge()
+    pairs = native(edge.put(raw), None)
+    assert pairs == native(raw, None)
     if pairs is None:
         assert raw.decode("utf-8", "ignore").encode() != raw, "UTF-8 is what it takes"
     else:
@@ -197,7 +200,7 @@ def test_properties_of_a_text_are_those_of_the_plain_way(text: str) -> None:
 
 
 def test_items_are_those_of_the_plain_way() -> None:
-    native = builtin(ITEMS)
+    native, edge = builtin(ITEMS), Edge()
     for seed in range(600):
         chance = random.Random(seed)
         items = [
@@ -212,7 +215,7 @@ def test_items_are_those_of_the_plain_way() -> None:
         if frame:
             frame = damaged(frame, chance)[: len(frame) - chance.choice([0, 0, 1, 7])]
         plain = outcome(lambda frame=frame: list(batch.decode(frame)))  # type: ignore[misc]
-        fast = native(frame, BatchItem, None)
+        fast = native(edge.put(frame), BatchItem, None)
         if isinstance(plain, list):
             assert fast == plain
             assert all(type(item) is BatchItem for item in fast)
@@ -225,7 +228,7 @@ def test_items_are_those_of_the_plain_way() -> None:
 
 
 def test_runs_are_those_of_the_plain_way() -> None:
-    native = builtin(RUN)
+    native, edge = builtin(RUN), Edge()
     answered = 0
     for seed in range(3000):
         chance = random.Random(seed)
@@ -245,7 +248,7 @@ def test_runs_are_those_of_the_plain_way() -> None:
             True,
         )
         many = chance.choice([-3, 0, 1, 5, 32, 255, 256, 1 << 70])
-        view = memoryview(units)
+        view = edge.put(units)
         plain = plain_run(view, log_end, many, limits)
         fast = native(
             view,
@@ -446,10 +449,12 @@ class Asked:
 def test_walks_over_an_index_are_those_of_the_plain_way() -> None:
     """Sound and damaged files, all that count or some: the same offsets, the same finding, and each asked once."""
     builtin(OFFSETS)
+    edge = Edge()
     findings = 0
     for seed in range(3000):
         chance = random.Random(seed)
         file = index_of(chance)
+        file.data = edge.put(file.data)
         key_hash = chance.choice([0, 3, 11, 24, (1 << 31) - 1])
         begin = chance.choice([0, 0, 5000, 1 << 62])
         end = chance.choice([LONG_MAX, 20_000, begin])
@@ -465,18 +470,18 @@ def test_walks_over_an_index_are_those_of_the_plain_way() -> None:
 
 
 def test_records_are_asked_for_as_decoded() -> None:
-    native = builtin(ASKED_FOR)
+    native, edge = builtin(ASKED_FOR), Edge()
     answers = {None: 0, 0: 0, 1: 0}
     for seed in range(300):
         chance = random.Random(seed)
         for record in some_records(chance):
             raw = damaged(record, chance) if seed % 2 else record
             topic, key = chance.choice(["T", "Orders", "é"]), chance.choice(["a", "b", "U", "", "a b", "é"])
-            answer = native(memoryview(raw), topic, key, properties.UNIQ_KEY, properties.KEYS, None)
+            answer = native(edge.put(raw), topic, key, properties.UNIQ_KEY, properties.KEYS, None)
             answers[answer] += 1
             if answer is not None:
                 assert bool(answer) == reading.has_key(decode(raw), topic, key), seed
-            assert native(memoryview(raw[: chance.randrange(len(raw))]), topic, key, "UNIQ_KEY", "KEYS", None) is None
+            assert native(edge.put(raw[: chance.randrange(len(raw))]), topic, key, "UNIQ_KEY", "KEYS", None) is None
     assert min(answers.values()) > 50
 
 
