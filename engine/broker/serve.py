@@ -44,6 +44,7 @@ from engine.errors import RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
 from engine.inspect.store.change_gate import ChangeKind
+from engine.log.natives import NATIVES
 from engine.store import MessageStore
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ async def _serve(
                 "metrics": where.metrics,
                 "ha": where.ha,
             }
+            for lane in NATIVES:  # together they take longer than the loop may be held
+                lane.load()
             log.info("serving", extra={**addresses, "max_offset": store.log.max_offset})
             gc.collect()
             gc.freeze()  # what is there now stays: it need not be looked through again and again

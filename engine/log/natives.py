@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 MANY: Final = 512
-"""Objects after which a native is loaded: it takes two milliseconds, as long as some hundred objects made plainly."""
+"""Objects after which a native is loaded: it takes some milliseconds, as long as some thousand objects made plainly."""
 
 
 class FastLane:
@@ -35,9 +35,18 @@ class FastLane:
         """
         if self._builtin is None and self._left > 0:
             self._left -= count
-            if self._left <= 0:
-                self._load()
+            if self._left <= 0 and not self.load():
+                threading.Thread(target=self._compile, name=f"numba: {self._name}").start()
         return self._builtin
+
+    def load(self) -> bool:
+        """Load it where its code is kept; whether it is there now."""
+        from engine.log.kernels.kept import has_some
+
+        if self._builtin is None and has_some():  # else what declares natives imports numba, which no loop waits for
+            self._left = 0
+            self._builtin = self._native().kept()
+        return self._builtin is not None
 
     def compiled(self) -> Callable[..., Any] | None:
         """The builtin, loaded or compiled now; None: this machine keeps no code. Raises ImportError: no numba."""
@@ -47,14 +56,6 @@ class FastLane:
 
     def _native(self) -> Any:
         return getattr(importlib.import_module(self._module), self._name)
-
-    def _load(self) -> None:
-        try:
-            self._builtin = self._native().kept()
-        except ImportError:  # no numba, so no code was ever kept
-            return
-        if self._builtin is None:
-            threading.Thread(target=self._compile, name=f"numba: {self._name}").start()
 
     def _compile(self) -> None:
         try:

@@ -594,6 +594,19 @@ def test_where_no_code_is_kept_it_is_compiled_beside(tmp_path: Path, monkeypatch
     assert len(list((tmp_path / "code").iterdir())) == 1
 
 
+def test_where_no_code_is_kept_nobody_waits_for_numba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What declares a native imports numba then: not in the thread that asks for the native."""
+    monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "code")
+    threads: list[str] = []
+    lane = FastLane("engine.log.kernels.objects", "properties")
+    monkeypatch.setattr(lane, "_native", lambda: threads.append(threading.current_thread().name))
+    assert lane.after(natives.MANY) is None
+    for thread in threading.enumerate():
+        if thread.name == "numba: properties":
+            thread.join()
+    assert threads == ["numba: properties"]
+
+
 def test_where_none_can_be_kept_the_plain_way_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "taken").write_text("a file")
     monkeypatch.setattr(kept, "_directory", lambda: tmp_path / "taken" / "code")
