@@ -17,6 +17,7 @@ from engine.bench.child import MAKE, run
 from engine.bench.timing import MeasureTask, Timer
 from engine.bench.work import BATCH
 from engine.bench.workload import MIB, Workload
+from engine.broker.net import headers
 from engine.errors import RStoreError
 from engine.log.natives import NATIVES
 
@@ -44,7 +45,7 @@ def warm_up(tell: Callable[[str], None]) -> None:
             messages = done.messages if job == MAKE else messages
             if job == MAKE:
                 tell("objects")
-                for native in NATIVES:
+                for native in (*NATIVES, headers.REQUEST, headers.STORED):
                     native.compiled()
                 tell("JSON lines")
                 _lines(MeasureTask("dump", workload, Path(made), messages, messages))

@@ -24,7 +24,7 @@ from engine.broker.broker import Broker
 from engine.broker.deleted import remove_revived, topics_with_queues
 from engine.broker.handlers.pull import TICK_MS
 from engine.broker.names.name_servers import NameServers
-from engine.broker.net import ports
+from engine.broker.net import headers, ports
 from engine.broker.net.ports import Listening
 from engine.broker.net.switchboard import ConnectionRegistry, Switchboard, listen
 from engine.broker.permitted import Permitted
@@ -125,7 +125,11 @@ async def _serve(
                 "metrics": where.metrics,
                 "ha": where.ha,
             }
-            for lane in NATIVES:  # together they take longer than the loop may be held
+            for lane in (
+                *NATIVES,
+                headers.REQUEST,
+                headers.STORED,
+            ):  # together they take longer than the loop may be held
                 lane.load()
             log.info("serving", extra={**addresses, "max_offset": store.log.max_offset})
             gc.collect()

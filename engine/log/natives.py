@@ -1,4 +1,4 @@
-"""The natives that the engine uses, each from when there is enough to do for it (`engine.log.kernels.native`).
+"""The natives of the log, each from when there is enough to do for it (`engine.log.kernels.native`).
 
 Before that, and where no machine code can be kept, a caller does it the plain way.
 """
@@ -74,8 +74,6 @@ LAY: Final = FastLane("engine.log.kernels.lay", "lay")
 JAVA_HASH: Final = FastLane("engine.log.kernels.lookup", "java_hash")
 OFFSETS: Final = FastLane("engine.log.kernels.lookup", "offsets")
 ASKED_FOR: Final = FastLane("engine.log.kernels.lookup", "asked_for")
-REQUEST: Final = FastLane("engine.broker.net.plain_headers", "request")
-STORED: Final = FastLane("engine.broker.net.plain_headers", "stored")
 NATIVES: Final = (
     MESSAGES,
     PROPERTIES,
@@ -87,6 +85,4 @@ NATIVES: Final = (
     JAVA_HASH,
     OFFSETS,
     ASKED_FOR,
-    REQUEST,
-    STORED,
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from engine.log.natives import REQUEST, STORED
+from typing import Final
+
+from engine.log.natives import FastLane
 from engine.wire.command import LANGUAGES, RemotingCommand, SerializeType, decode_header
 from engine.wire.frames import STORED_PIECES, stored_frame
 
 _FIELDS = ("code", "opaque", "flag", "version", "language", "remark", "extFields", "serializeTypeCurrentRPC")
 """Names of a header's fields, in the order that the native has them in."""
 _JSON = SerializeType.JSON
+REQUEST: Final = FastLane("engine.broker.net.plain_headers", "request")
+STORED: Final = FastLane("engine.broker.net.plain_headers", "stored")
 
 
 def command_of(header: bytes, serialize: int, body: bytes) -> RemotingCommand:

@@ -15,9 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.broker.net import headers
+from engine.broker.net.headers import REQUEST, STORED
 from engine.errors import FormatError
 from engine.log.kernels import kept
-from engine.log.natives import REQUEST, STORED, FastLane
+from engine.log.natives import FastLane
 from engine.wire.command import LANGUAGES, RemotingCommand, SerializeType, decode_header
 from engine.wire.frames import STORED_PIECES, stored_frame
 from tests.support.edges import Edge

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.broker.net import headers
+from engine.broker.net.headers import REQUEST, STORED
 from engine.config import StoreConfig
 from engine.errors import FormatError
 from engine.format import batch, hashing, properties
@@ -40,9 +41,7 @@ from engine.log.natives import (
     NATIVES,
     OFFSETS,
     PROPERTIES,
-    REQUEST,
     RUN,
-    STORED,
     TEXT_PROPERTIES,
     VIEWS,
     FastLane,
@@ -642,5 +641,5 @@ def test_a_native_calls_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_all_are_natives_of_their_modules() -> None:
-    assert len({(one._module, one._name) for one in NATIVES}) == len(NATIVES)
-    assert all(isinstance(one._native(), Native) for one in NATIVES)
+    assert len({(one._module, one._name) for one in (*NATIVES, REQUEST, STORED)}) == len(NATIVES) + 2
+    assert all(isinstance(one._native(), Native) for one in (*NATIVES, REQUEST, STORED))
