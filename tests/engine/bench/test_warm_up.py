@@ -17,7 +17,7 @@ def test_a_line_of_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """Each step runs; the log is too short for kernels, which would take their time here."""
     monkeypatch.setattr(warm_up, "_SIZE", MIB)
     assert warm_up.main() == 0
-    steps = "recovery, JSON lines, verification, check, reindex, gets, puts, puts of a list"
+    steps = "recovery, objects, JSON lines, verification, check, reindex, gets, puts, puts of a list"
     assert re.fullmatch(rf"Compiling kernels [^:]*: {steps}, done in \d+ s\n", capsys.readouterr().out)
 
 
