@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from engine.files.open_files import OpenFiles
 
 
+_HEAD = 8
+"""Bytes by which records are known."""
+
+
 class MappedFile(FileBacking):
     """See the module. One appender, one flusher, many readers. Made by `create` or `open`.
 
@@ -192,10 +196,16 @@ class MappedFile(FileBacking):
         It gets the memory (None where there is none), where to write, how far there is room, and the file's size; then
         what it is to write.
         """
-        position = self._wrote
-        size = write(self._target, position, self._room, self.file_size, *what)
-        if size is not None:
-            self._wrote = position + size
+        position, target = self._wrote, self._target
+        try:
+            size = write(target, position, self._room, self.file_size, *what)
+            if size is not None:
+                self._wrote = position + size
+        except BaseException:  # an interrupt, after it was written: what lies after the end must not look like a record
+            if self._wrote == position and target is not None:
+                end = min(position + _HEAD, self.file_size)
+                target[position:end] = bytes(end - position)
+            raise
         return size
 
     def append_many(self, data: Bytes) -> int | None:

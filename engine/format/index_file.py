@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _HEADER = struct.Struct(">qqqqii")
 HEADER_SIZE = 40
 assert _HEADER.size == HEADER_SIZE
+POSITION_BEGIN_TIMESTAMP: Final = 0
 POSITION_INDEX_COUNT: Final = struct.calcsize(">qqqqi")
 SLOT_SIZE = 4
 _ENTRY = struct.Struct(">iqii")

@@ -269,7 +269,7 @@ class CommitLog:
                     self._pages.go_on(file)
                 queue_offset = self._table.get(queue, 0)
                 size = file.append_by(
-                    lay, message, destination.laid, queue_offset, physical, now, self._most_laid, DELAY, dict, None
+                    lay, message, destination.laid, queue_offset, physical, now, self._most_laid, DELAY, dict, int, None
                 )
                 if size is None:
                     return None

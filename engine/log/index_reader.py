@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -88,6 +88,22 @@ class IndexMatches(NamedTuple):
 
     offsets: tuple[int, ...]
     finding: FormatError | None = None
+
+
+class _Walk:
+    """How far a walk over a chain has come.
+
+    Attributes:
+        number: of the entry that is next; it is below `above`, −1: that is the newest of the slot, still to be read.
+        place: position of what named it: the slot, or the entry before.
+        offsets: physical offsets that count.
+    """
+
+    __slots__ = ("above", "number", "offsets", "place")
+
+    def __init__(self, slot: int) -> None:
+        self.number, self.above, self.place = NO_ENTRY, -1, slot
+        self.offsets: list[int] = []
 
 
 class IndexReader(ABC):
@@ -186,26 +202,21 @@ class IndexReader(ABC):
         """
         whole = self._whole()
         walk = None if whole is None else OFFSETS.after(1)
-        if walk is None or max_num <= 0 or not 0 <= begin <= end <= LONG_MAX:
-            return self._walked(key_hash, begin, end, max_num, whole, accept, ())
-        verdicts: list[bool] = []
-        offsets: list[int] = []
-        most = max_num
-        while True:
-            entries = walk(
-                whole, key_hash, self._slots, self.layout.entries, self.header.begin_timestamp, begin, end, most, None
-            )
-            if entries is None:  # that says which is wrong
-                return self._walked(key_hash, begin, end, max_num, whole, accept, verdicts)
-            for offset in entries[len(verdicts) :]:
-                verdicts.append(accept is None or accept(offset))
-                if verdicts[-1]:
-                    offsets.append(offset)
-                    if len(offsets) == max_num:
-                        return IndexMatches(tuple(offsets))
-            if len(entries) < most:
-                return IndexMatches(tuple(offsets))
-            most *= 4
+        walked = _Walk(HEADER_SIZE + key_hash % self._slots * SLOT_SIZE)
+        while walk is not None and 0 <= begin <= end <= LONG_MAX and max_num > len(walked.offsets):
+            step = walk(
+                whole, key_hash, self._slots, self.layout.entries, begin, end,
+                min(max_num - len(walked.offsets), CHUNK), walked.number, walked.above, None,
+            )  # fmt: skip
+            if step is None or (not step[2] and step[0] != NO_ENTRY):  # the plain way says what is wrong there
+                break
+            walked.number, walked.above = step[0], step[1]
+            if step[2]:
+                walked.place = self._entries_at + walked.above * ENTRY_SIZE
+            walked.offsets += step[3] if accept is None else [offset for offset in step[3] if accept(offset)]
+            if walked.number == NO_ENTRY or len(walked.offsets) >= max_num:
+                return IndexMatches(tuple(walked.offsets))
+        return self._walked(key_hash, begin, end, max_num, whole, accept, walked)
 
     def _walked(
         self,
@@ -215,19 +226,19 @@ class IndexReader(ABC):
         max_num: int,
         whole: memoryview | None,
         accept: Callable[[int], bool] | None,
-        verdicts: Sequence[bool],
+        walked: _Walk,
     ) -> IndexMatches:
-        """As `query`, an entry at a time. `verdicts`: what was decided of the first that match."""
-        offsets: list[int] = []
-        matches = 0
-        first_entry = self._entries_at
-        slot = HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
-        (number,) = unpack_slot(self._read(slot, SLOT_SIZE)) if whole is None else unpack_slot(whole, slot)
+        """As `query`, an entry at a time, from where somebody has walked."""
+        first_entry, offsets, place = self._entries_at, walked.offsets, walked.place
+        number, above = walked.number, walked.above
+        if above < 0:
+            (number,) = unpack_slot(self._read(place, SLOT_SIZE)) if whole is None else unpack_slot(whole, place)
         header = self.header  # read after the slot: a writer counts an entry before it names it
-        above = self._above(header)
+        if above < 0:
+            above = self._above(header)
         if number == NO_ENTRY or max_num <= 0:
-            return IndexMatches(())
-        place = slot
+            return IndexMatches(tuple(offsets))
+        slot = HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
         while NO_ENTRY < number < above:
             place = first_entry + number * ENTRY_SIZE
             entry_hash, offset, diff, previous = (
@@ -239,9 +250,7 @@ class IndexReader(ABC):
             time = header.begin_timestamp + seconds * _SECOND
             newest = time if number == 1 else time + _SECOND - 1
             if entry_hash == key_hash and newest >= begin and time <= end:
-                known = verdicts[matches] if matches < len(verdicts) else accept is None or accept(offset)
-                matches += 1
-                if known:
+                if accept is None or accept(offset):
                     offsets.append(offset)
                 if len(offsets) >= max_num:
                     return IndexMatches(tuple(offsets))

@@ -35,7 +35,7 @@ def whole_run(units: memoryview, log_end: int, max_msgs: int, limits: ReadLimits
     answer: WholeRun | None = native(
         units,
         log_end - limits.memory,
-        min(max_msgs, _MOST),
+        min(max(max_msgs, 1), _MOST),
         limits.count_in_memory,
         limits.bytes_in_memory,
         limits.count_in_disk,

@@ -45,6 +45,7 @@ from engine.log.kernels.python_api import (
     tuple_size,
     word_at,
 )
+from engine.wire.command import RemotingCommand
 
 _WORD = 8
 _QUOTE, _BACKSLASH, _COLON, _COMMA, _OPEN, _CLOSE = 0x22, 0x5C, 0x3A, 0x2C, 0x7B, 0x7D
@@ -60,7 +61,10 @@ for _digits in (b"0123456789abcdef", b"0123456789ABCDEF"):
 _LONGEST = 4096
 """Bytes of a text with escapes."""
 _HEAD, _PREFIX = 8, 4
-_FIELDS = 9
+_FIELDS = len(RemotingCommand._fields)
+assert RemotingCommand._fields == (
+    "code", "opaque", "flag", "remark", "ext", "body", "language", "version", "serialize",
+)  # fmt: skip
 _NUMBERS, _LANGUAGE, _REMARK, _EXT, _NAMES = 4, 4, 5, 6, 8
 _NEEDED = 0b11111
 """The first five fields."""
@@ -70,6 +74,8 @@ _one = room(1)
 _length = room(1)
 _text = room(_LONGEST // _WORD)
 _frame = room(128)
+_MOST = 900
+"""Bytes of an answer beside its numbers."""
 
 
 @inlined
@@ -292,16 +298,20 @@ def _put_piece(at: Any, pieces: Any, number: Any) -> Any:
 def stored(own: Any, args: Any, count: Any) -> Any:
     """The frame that answers a send, as `stored_frame` makes it; None for numbers that are left to that.
 
-    Arguments: what stands before, between and after its texts (five bytes, 600 bytes together at most); what the ids of
-    messages begin with (bytes, 64 at most); physical offset, queue id, queue offset, opaque; None.
+    Arguments: what stands before, between and after its texts (five bytes); what the ids of messages begin with
+    (bytes); physical offset, queue id, queue offset, opaque; None.
     """
-    pieces = word_at(args)
+    pieces, head = word_at(args), word_at(args + _WORD)
     physical, queue_id = number_of(word_at(args + 2 * _WORD)), number_of(word_at(args + 3 * _WORD))
     queue_offset, opaque = number_of(word_at(args + 4 * _WORD)), number_of(word_at(args + 5 * _WORD))
     largest = 10**17
+    size = bytes_size(head) if tuple_size(pieces) == 5 else _MOST + 1
+    if size <= _MOST:
+        for number in range(5):
+            size += bytes_size(tuple_item(pieces, number))
     if (
         an_error() != 0
-        or tuple_size(pieces) != 5
+        or size > _MOST
         or not physical >= 0
         or not -largest < queue_id < largest
         or not -largest < queue_offset < largest
@@ -311,7 +321,6 @@ def stored(own: Any, args: Any, count: Any) -> Any:
         return given(word_at(args + 6 * _WORD))
     frame = _frame()
     at = _put_piece(frame + _HEAD, pieces, 0)
-    head = word_at(args + _WORD)
     move(at, bytes_place(head), bytes_size(head))
     at += bytes_size(head)
     for place in range(16):

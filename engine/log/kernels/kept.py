@@ -75,6 +75,7 @@ NATIVE_MAY_CALL = OUTER | {
     "Py_IncRef",
 }
 """With them, functions of Python's C API: what a native may call."""
+_TUPLE_SIZE = 3 * struct.calcsize("P")
 FAILED = object()
 """The kernel did not come to its end."""
 RESULTS = "?iIqQ"
@@ -190,8 +191,12 @@ def load(function: Callable[..., Any], kinds: Kinds) -> KeptCode | None:
 
 
 def load_native(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The builtin whose code is kept of a native; None also where Python has no lock that would be held."""
-    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    """The builtin whose code is kept of a native.
+
+    None also where Python has no lock that would be held, and where tuples have more than their items (3.14: a hash,
+    which natives don't know).
+    """
+    if not getattr(sys, "_is_gil_enabled", lambda: True)() or tuple.__basicsize__ != _TUPLE_SIZE:
         return None
     return _loaded(
         function,

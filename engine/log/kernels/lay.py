@@ -65,6 +65,14 @@ _LENGTH = 3 * _WORD
 
 
 @inlined
+def _is(thing: Any, kind: Any) -> Any:
+    """Whether an object is of this very class."""
+    own_kind = kind_of(thing)
+    decrease(own_kind)
+    return own_kind == kind
+
+
+@inlined
 def _size_of(pairs: Any, delay: Any, step: Any) -> Any:
     """Bytes of a dict's properties as stored; −1: the plain way has to say."""
     if dictionary_item(pairs, delay) != 0:
@@ -95,48 +103,47 @@ def _put_properties(at: Any, pairs: Any, step: Any) -> None:
             at += word_at(step + _LENGTH)
 
 
-@inlined
-def _is_plain(body_size: Any, most: Any, pairs: Any, kind: Any, born: Any) -> Any:
-    """Whether body, properties and time are what the native takes."""
-    own_kind = kind_of(pairs)
-    decrease(own_kind)
-    return 0 <= body_size <= most and own_kind == kind and not (born == -1 and an_error() != 0)
-
-
 @native
 def lay(own: Any, args: Any, count: Any) -> Any:
     """Write a message's record into a file's memory; its size, or None: nothing was written, do it the plain way.
 
     Arguments: the memory; where to write; how far the file has room, and how long it is; message; its template (fixed
     part with IPv4 hosts, then topic); queue offset, physical offset and store time; the most bytes of a body; the name
-    of a property that the plain way is for; the class `dict`; None.
+    of a property that the plain way is for; the classes `dict` and `int`; None.
     """
     begin, end = number_of(word_at(args + _WORD)), number_of(word_at(args + 2 * _WORD))
     end = min(end, number_of(word_at(args + 3 * _WORD)) - BLANK_SIZE)
-    message, template, none = word_at(args + 4 * _WORD), word_at(args + 5 * _WORD), word_at(args + 12 * _WORD)
-    body, pairs = tuple_item(message, _BODY), tuple_item(message, _PROPERTIES)
-    body_size, head_size = bytes_size(body), bytes_size(template)
-    born = number_of(tuple_item(message, _BORN))
+    message, template, none = word_at(args + 4 * _WORD), word_at(args + 5 * _WORD), word_at(args + 13 * _WORD)
+    queue_offset, physical = number_of(word_at(args + 6 * _WORD)), number_of(word_at(args + 7 * _WORD))
+    stored, most = number_of(word_at(args + 8 * _WORD)), number_of(word_at(args + 9 * _WORD))
+    body, pairs, birth = tuple_item(message, _BODY), tuple_item(message, _PROPERTIES), tuple_item(message, _BORN)
     step, view = _step(), _buffer()
+    born = body_size = 0
+    head_size = bytes_size(template)
     own_size = -1
-    if _is_plain(body_size, number_of(word_at(args + 9 * _WORD)), pairs, word_at(args + 11 * _WORD), born):
-        own_size = _size_of(pairs, word_at(args + 10 * _WORD), step)
+    if body and pairs and birth and _is(pairs, word_at(args + 11 * _WORD)) and _is(birth, word_at(args + 12 * _WORD)):
+        born, body_size = number_of(birth), bytes_size(body)
+        if 0 <= body_size <= most:
+            own_size = _size_of(pairs, word_at(args + 10 * _WORD), step)
     size = head_size + body_size + PROPERTIES_LENGTH_SIZE + own_size
     fits = 0 <= own_size <= PROPERTIES_MAX_LENGTH and 0 <= begin <= end - size and head_size >= V4_HEAD_SIZE
-    if not fits or get_buffer(word_at(args), view, 1) != 0:
+    answer = make_number(size)
+    if not fits or an_error() != 0 or get_buffer(word_at(args), view, 1) != 0:
+        decrease(answer)
         forget_error()
         return given(none)
     if end > word_at(view + BUFFER_LENGTH):
         release_buffer(view)
+        decrease(answer)
         return given(none)
     record, head, content = word_at(view) + begin, bytes_place(template), bytes_place(body)
     move(record, head, V4_HEAD_SIZE)
     put_int(record + POSITION_TOTAL_SIZE, size)
     put_int(record + POSITION_BODY_CRC, np.int64(crc_inlined(memory(content, body_size), 0, body_size)) & CRC_MASK)
-    put_long(record + POSITION_QUEUE_OFFSET, number_of(word_at(args + 6 * _WORD)))
-    put_long(record + POSITION_PHYSICAL_OFFSET, number_of(word_at(args + 7 * _WORD)))
+    put_long(record + POSITION_QUEUE_OFFSET, queue_offset)
+    put_long(record + POSITION_PHYSICAL_OFFSET, physical)
     put_long(record + POSITION_BORN_TIMESTAMP, born)
-    put_long(record + POSITION_STORE_TIMESTAMP, number_of(word_at(args + 8 * _WORD)))
+    put_long(record + POSITION_STORE_TIMESTAMP, stored)
     put_int(record + POSITION_BODY_LENGTH, body_size)
     at = record + V4_HEAD_SIZE
     move(at, content, body_size)
@@ -146,4 +153,4 @@ def lay(own: Any, args: Any, count: Any) -> Any:
     put_short(at, own_size)
     _put_properties(at + PROPERTIES_LENGTH_SIZE, pairs, step)
     release_buffer(view)
-    return make_number(size)
+    return answer

@@ -14,6 +14,7 @@ from engine.format.index_file import (
     ENTRY_SIZE,
     HEADER_SIZE,
     NO_ENTRY,
+    POSITION_BEGIN_TIMESTAMP,
     POSITION_INDEX_COUNT,
     POSITION_OFFSET,
     POSITION_PREVIOUS,
@@ -21,17 +22,17 @@ from engine.format.index_file import (
     SLOT_SIZE,
 )
 from engine.format.record import (
-    POSITION_BODY_LENGTH,
     TOPIC_LENGTH_SIZE,
     V4_HEAD_SIZE,
 )
 from engine.log.kernels.jit import inlined
 from engine.log.kernels.native import native
-from engine.log.kernels.plain_record import given, own_at, same
+from engine.log.kernels.plain_record import given, parts, same, whole
 from engine.log.kernels.python_api import (
     BUFFER_LENGTH,
     BUFFER_WORDS,
     add_to_list,
+    an_error,
     byte_at,
     decrease,
     forget_error,
@@ -40,14 +41,18 @@ from engine.log.kernels.python_api import (
     long_at,
     make_list,
     make_number,
+    make_tuple,
     number_of,
     release_buffer,
     room,
+    set_tuple_item,
     text_place,
     word_at,
 )
 
 _WORD = 8
+MOST = 4096
+"""Entries that are passed without a chance for other threads to run."""
 _SECOND = 1000
 _FARTHEST = 1 << 62
 """ms: no time is as far, so that sums don't overflow."""
@@ -76,48 +81,68 @@ def java_hash(own: Any, args: Any, count: Any) -> Any:
 
 @native
 def offsets(own: Any, args: Any, count: Any) -> Any:
-    """Physical offsets of up to so many entries, newest first: a list; None where a link or a time can't be true.
+    """Some steps of a walk over an index file: number of the entry that is next, what it is below, how many entries
+    were passed, and a list of physical offsets, newest first. None: the plain way walks.
 
-    Arguments: the bytes of the file; the hash; slots and entries of the file; the time of the first entry (ms); times
-    between which messages were stored (ms); how many; None.
+    It ends before an entry whose number or time can't be true, and at the latest after MOST entries: nobody else runs
+    meanwhile. The next number is NO_ENTRY where there are no more that may match.
+
+    Arguments: the bytes of the file; the hash; slots and entries of the file; times between which messages were stored
+    (ms); how many offsets; number of the first entry, and what that is below (−1: the newest of the slot); None.
     """
-    view = _buffer()
-    if get_buffer(word_at(args), view, 0) != 0:
-        return 0
-    file, length = word_at(view), word_at(view + BUFFER_LENGTH)
+    view, none = _buffer(), word_at(args + 9 * _WORD)
     key_hash, slots = number_of(word_at(args + _WORD)), number_of(word_at(args + 2 * _WORD))
-    entries, start = number_of(word_at(args + 3 * _WORD)), number_of(word_at(args + 4 * _WORD))
-    begin, end = number_of(word_at(args + 5 * _WORD)), number_of(word_at(args + 6 * _WORD))
-    left = number_of(word_at(args + 7 * _WORD))
+    entries, begin = number_of(word_at(args + 3 * _WORD)), number_of(word_at(args + 4 * _WORD))
+    end, left = number_of(word_at(args + 5 * _WORD)), number_of(word_at(args + 6 * _WORD))
+    number, above = number_of(word_at(args + 7 * _WORD)), number_of(word_at(args + 8 * _WORD))
+    if an_error() != 0 or get_buffer(word_at(args), view, 0) != 0:
+        forget_error()
+        return given(none)
+    file, length = word_at(view), word_at(view + BUFFER_LENGTH)
     first = HEADER_SIZE + slots * SLOT_SIZE
-    sound = slots > 0 and key_hash >= 0 and length >= first + entries * ENTRY_SIZE and -_FARTHEST < start < _FARTHEST
-    number = int_at(file + HEADER_SIZE + key_hash % slots * SLOT_SIZE) if sound else NO_ENTRY
-    above = min(int_at(file + POSITION_INDEX_COUNT), entries) if sound else 0
+    if slots <= 0 or key_hash < 0 or entries < 0 or length < first + entries * ENTRY_SIZE:
+        release_buffer(view)
+        return given(none)
+    if above < 0:  # the header is read after the slot: a writer counts an entry before it names it
+        number = int_at(file + HEADER_SIZE + key_hash % slots * SLOT_SIZE)
+        above = int_at(file + POSITION_INDEX_COUNT)
+    above = min(above, entries)
+    start = long_at(file + POSITION_BEGIN_TIMESTAMP)
+    passed = 0
     out = make_list(0)
-    failed = out == 0
-    while sound and not failed and left > 0 and number != NO_ENTRY:
+    failed = out == 0 or not -_FARTHEST < start < _FARTHEST
+    while not failed and left > 0 and passed < MOST and NO_ENTRY < number < above:
         entry = file + first + number * ENTRY_SIZE
-        sound = NO_ENTRY < number < above and int_at(entry + POSITION_TIME_DIFF) >= 0
-        if not sound:
+        difference = int_at(entry + POSITION_TIME_DIFF)
+        if difference < 0:
             break
-        time = start
-        newest = start
+        time, newest = start, start
         if number != 1:
-            time += int_at(entry + POSITION_TIME_DIFF) * _SECOND
+            time = start + difference * _SECOND
             newest = time + _SECOND - 1
         if int_at(entry) == key_hash and newest >= begin and time <= end:
             offset = make_number(long_at(entry + POSITION_OFFSET))
             failed = offset == 0 or add_to_list(out, offset) != 0
             decrease(offset)
             left -= 1
-        if newest < begin:
-            break
+        passed += 1
         above, number = number, int_at(entry + POSITION_PREVIOUS)
+        if newest < begin:
+            number = NO_ENTRY
     release_buffer(view)
-    if sound and not failed:
-        return out
-    decrease(out)
-    return 0 if failed else given(word_at(args + 8 * _WORD))
+    answer = make_tuple(4) if not failed else 0
+    if answer == 0:
+        decrease(out)
+        forget_error()
+        return given(none)
+    set_tuple_item(answer, 0, make_number(number))
+    set_tuple_item(answer, 1, make_number(above))
+    set_tuple_item(answer, 2, make_number(passed))
+    set_tuple_item(answer, 3, out)
+    if whole(answer, 4):
+        return answer
+    decrease(answer)
+    return 0
 
 
 @inlined
@@ -181,11 +206,10 @@ def asked_for(own: Any, args: Any, count: Any) -> Any:
     answer = -1
     if topic and key and uniq and keys and get_buffer(word_at(args), view, 0) == 0:
         record, size = word_at(view), word_at(view + BUFFER_LENGTH)
-        begin = own_at(record, size)
+        begin, body_length, name_size = parts(record, size)
         if begin >= 0:
             answer = _names_key(record + begin, record + size, key, key_size, uniq, keys)
-            name = record + V4_HEAD_SIZE + int_at(record + POSITION_BODY_LENGTH) + TOPIC_LENGTH_SIZE
-            name_size = byte_at(name - TOPIC_LENGTH_SIZE)
+            name = record + V4_HEAD_SIZE + body_length + TOPIC_LENGTH_SIZE
             if not _is_ascii(name, name_size):
                 answer = -1
             elif answer == 1 and not same(name, name_size, topic, topic_size):

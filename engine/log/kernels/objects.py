@@ -16,7 +16,6 @@ from engine.format.message import StoredMessage
 from engine.format.record import (
     MESSAGE_MAGIC,
     POSITION_BODY_CRC,
-    POSITION_BODY_LENGTH,
     POSITION_BORN_HOST,
     POSITION_BORN_TIMESTAMP,
     POSITION_FLAG,
@@ -34,7 +33,7 @@ from engine.format.record import (
 )
 from engine.log.kernels.jit import inlined
 from engine.log.kernels.native import native
-from engine.log.kernels.plain_record import given, own_at, same, whole
+from engine.log.kernels.plain_record import given, parts, same, whole
 from engine.log.kernels.python_api import (
     BUFFER_LENGTH,
     BUFFER_WORDS,
@@ -85,7 +84,9 @@ def _known(memo: Any, place: Any, size: Any) -> Any:
 
 
 @inlined
-def _message(kind: Any, record: Any, begin: Any, size: Any, born: Any, stored: Any, topic: Any) -> Any:
+def _message(
+    kind: Any, record: Any, begin: Any, size: Any, body_length: Any, born: Any, stored: Any, topic: Any
+) -> Any:
     """The plain record at an address, its properties at `begin`, as an object with hosts and topic that are there."""
     made = make_instance(kind, _FIELDS)
     if made == 0:
@@ -104,7 +105,7 @@ def _message(kind: Any, record: Any, begin: Any, size: Any, born: Any, stored: A
     set_tuple_item(made, _STORE_HOST, given(stored))
     set_tuple_item(made, 12, make_number(int_at(record + POSITION_RECONSUME_TIMES)))
     set_tuple_item(made, 13, make_number(long_at(record + POSITION_PREPARED)))
-    set_tuple_item(made, _BODY, make_bytes(record + V4_HEAD_SIZE, int_at(record + POSITION_BODY_LENGTH)))
+    set_tuple_item(made, _BODY, make_bytes(record + V4_HEAD_SIZE, body_length))
     set_tuple_item(made, _TOPIC, given(topic))
     set_tuple_item(made, _PROPERTIES, make_bytes(record + begin, size - begin))
     if whole(made, _FIELDS):
@@ -135,23 +136,25 @@ def messages(own: Any, args: Any, count: Any) -> Any:
     while done < many and not failed:
         at, size = number_of(tuple_item(offsets, done)) - base, number_of(tuple_item(sizes, done))
         record = data + at
-        begin = own_at(record, size) if at >= 0 and size <= length - at else -1
+        begin, body_length, topic_length = parts(record, size if at >= 0 and size <= length - at else 0)
         if begin < 0:
             break
         # neighbours have mostly the same hosts and topic
         if born == 0 or word_at(record + POSITION_BORN_HOST) != born_raw:
             decrease(born)
             born_raw, born = word_at(record + POSITION_BORN_HOST), _known(hosts, record + POSITION_BORN_HOST, V4_SIZE)
-        if stored == 0 or word_at(record + POSITION_STORE_HOST) != stored_raw:
+        if born and (stored == 0 or word_at(record + POSITION_STORE_HOST) != stored_raw):
             decrease(stored)
             stored_raw = word_at(record + POSITION_STORE_HOST)
             stored = _known(hosts, record + POSITION_STORE_HOST, V4_SIZE)
-        size_at = record + V4_HEAD_SIZE + int_at(record + POSITION_BODY_LENGTH)
-        if topic == 0 or not same(size_at + TOPIC_LENGTH_SIZE, byte_at(size_at), name_at, name_size):
+        name = record + V4_HEAD_SIZE + body_length + TOPIC_LENGTH_SIZE
+        if born and stored and (topic == 0 or not same(name, topic_length, name_at, name_size)):
             decrease(topic)
-            name_at, name_size = size_at + TOPIC_LENGTH_SIZE, byte_at(size_at)
+            name_at, name_size = name, topic_length
             topic = _known(topics, name_at, name_size)
-        message = _message(kind, record, begin, size, born, stored, topic) if born and stored and topic else 0
+        message = 0
+        if born and stored and topic:
+            message = _message(kind, record, begin, size, body_length, born, stored, topic)
         failed = message == 0 or add_to_list(out, message) != 0
         decrease(message)
         done += 1
@@ -195,10 +198,10 @@ def properties(own: Any, args: Any, count: Any) -> Any:
     Arguments: the bytes; None.
     """
     view = _buffer()
-    if get_buffer(word_at(args), view, 0) != 0:
-        return 0
-    pairs = _pairs(word_at(view), word_at(view + BUFFER_LENGTH))
-    release_buffer(view)
+    pairs = 0
+    if get_buffer(word_at(args), view, 0) == 0:
+        pairs = _pairs(word_at(view), word_at(view + BUFFER_LENGTH))
+        release_buffer(view)
     if pairs:
         return pairs
     forget_error()
@@ -240,7 +243,8 @@ def items(own: Any, args: Any, count: Any) -> Any:
     """
     view = _buffer()
     if get_buffer(word_at(args), view, 0) != 0:
-        return 0
+        forget_error()
+        return given(word_at(args + 2 * _WORD))
     at = word_at(view)
     end = at + word_at(view + BUFFER_LENGTH)
     out = make_list(0)

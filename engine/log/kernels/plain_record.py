@@ -29,24 +29,28 @@ _V6_HOSTS = sysflag.HOSTS_V6_MASK
 
 
 @inlined
-def own_at(record: Any, size: Any) -> Any:
-    """Where the properties of the plain record that takes `size` bytes begin in it; −1: it is none."""
+def parts(record: Any, size: Any) -> Any:
+    """Of the plain record that takes `size` bytes: where its properties begin in it, bytes of its body and its topic.
+
+    −1 for the first: it is no plain one. Each length is read once: another process may write there.
+    """
     if (
         size < MIN_RECORD_SIZE
         or int_at(record + POSITION_TOTAL_SIZE) != size
         or unsigned_at(record + POSITION_MAGIC) != MESSAGE_MAGIC
         or int_at(record + POSITION_SYS_FLAG) & _V6_HOSTS
     ):
-        return -1
+        return -1, 0, 0
     body_length = int_at(record + POSITION_BODY_LENGTH)
     if body_length < 0 or body_length > size - MIN_RECORD_SIZE:
-        return -1
+        return -1, 0, 0
     topic_length = byte_at(record + V4_HEAD_SIZE + body_length)
     begin = V4_HEAD_SIZE + body_length + LENGTHS_SIZE + topic_length
     if begin > size or topic_length > TOPIC_MAX_LENGTH:
-        return -1
+        return -1, 0, 0
     length = short_at(record + begin - PROPERTIES_LENGTH_SIZE)
-    return begin if length == size - begin and length <= PROPERTIES_MAX_LENGTH else -1
+    sound = length == size - begin and length <= PROPERTIES_MAX_LENGTH
+    return begin if sound else -1, body_length, topic_length
 
 
 @inlined

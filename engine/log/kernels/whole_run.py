@@ -14,7 +14,9 @@ from engine.log.kernels.plain_record import given
 from engine.log.kernels.python_api import (
     BUFFER_LENGTH,
     BUFFER_WORDS,
+    an_error,
     decrease,
+    forget_error,
     get_buffer,
     int_at,
     item_of,
@@ -57,6 +59,10 @@ def run(own: Any, args: Any, count: Any) -> Any:
     bytes_left = number_of(word_at(limits + _WORD))
     seen = many + (1 if there > many else 0)
     fits = 1 <= many < MOST
+    if an_error() != 0:
+        release_buffer(view)
+        forget_error()
+        return given(word_at(args + 7 * _WORD))
     first = newest = last = long_at(units) if fits else 0
     largest = 0
     offsets = make_tuple(many) if fits else 0

@@ -193,3 +193,10 @@ def test_answers_to_sends(opaque: int, physical: int, queue_id: int, queue_offse
     fits = all(abs(number) < 10**17 for number in (opaque, queue_id, queue_offset))
     made = builtin(STORED)(STORED_PIECES, b"7F00000100002A9F", physical, queue_id, queue_offset, opaque, None)
     assert (made is not None) == fits
+
+
+def test_heads_of_another_kind_or_size_are_left_to_the_plain_way() -> None:
+    native = builtin(STORED)
+    for head in (bytearray(b"AA"), "AA", b"A" * 2000, None):
+        assert native(STORED_PIECES, head, 1, 2, 3, 4, None) is None
+    assert native(STORED_PIECES[:4], b"AA", 1, 2, 3, 4, None) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import sys
 import threading
 from collections.abc import Callable, Container
@@ -21,15 +22,17 @@ from engine.broker.net import headers
 from engine.broker.net.headers import REQUEST, STORED
 from engine.config import StoreConfig
 from engine.errors import FormatError
+from engine.files.disk import Disk
+from engine.files.mapped_file import MappedFile
 from engine.format import batch, hashing, properties
 from engine.format.batch import BatchItem
 from engine.format.hosts import Host
-from engine.format.index_file import IndexEntry, IndexHeader, IndexLayout
+from engine.format.index_file import HEADER_SIZE, SLOT_SIZE, IndexEntry, IndexHeader, IndexLayout
 from engine.format.message import Message, decode, decode_many, encode
 from engine.format.numbers import LONG_MAX
 from engine.format.properties import DELAY
 from engine.log import decoded, natives, reading
-from engine.log.index_reader import IndexReader
+from engine.log.index_reader import IndexReader, _Walk
 from engine.log.kernels import kept, objects
 from engine.log.kernels.native import Native
 from engine.log.natives import (
@@ -346,7 +349,7 @@ def test_what_a_record_needs_is_asked_before_a_byte_is_written() -> None:
     size = template.size
 
     def laid(memory: object, begin: int, room: int, file: int, one: Message = message, most: int = 100) -> object:
-        return lay(memory, begin, room, file, one, head, 5, begin, 77, most, DELAY, dict, None)
+        return lay(memory, begin, room, file, one, head, 5, begin, 77, most, DELAY, dict, int, None)
 
     memory = memoryview(bytearray(400))
     assert laid(memory, 10, 400, 400) == size
@@ -384,6 +387,62 @@ def test_what_a_record_needs_is_asked_before_a_byte_is_written() -> None:
 
 def preparer() -> Preparer:
     return Preparer(StoreConfig(store_path_root_dir=Path("/nowhere")))
+
+
+class Odd(str):
+    """A name that asks to be compared, and can't be."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("not to be compared")
+
+
+class Whole(int):
+    """A number that says it by a method."""
+
+
+def test_what_the_plain_way_refuses_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    """Numbers that no field holds, and objects that raise in the middle: the plain way's error, and the same end."""
+    builtin(LAY)
+    message = Message("T", b"body", properties={"KEYS": "k"})
+    config = StoreConfig(store_path_root_dir=tmp_path / "store", mapped_file_size_commit_log=1 << 20)
+    with MessageStore.open(config) as store:
+        for _ in range(natives.MANY + 2):
+            assert store.put(message).ok
+        assert store.log._lay is not None
+        log, end = store.log, store.log.max_offset
+        table = log.topic_queue_table
+        log.topic_queue_table = dict.fromkeys(table, 1 << 63)
+        with pytest.raises(struct.error):
+            log.append(message)
+        log.topic_queue_table = table
+        with pytest.raises(ValueError, match="not to be compared"):
+            log.append(message._replace(properties={Odd(DELAY): "1"}))
+        with pytest.raises((TypeError, struct.error)):
+            log.append(message._replace(born_timestamp="now"))  # type: ignore[arg-type]
+        assert (log.max_offset, log.topic_queue_table) == (end, table)
+        for fine in (message._replace(born_timestamp=Whole(7)), message._replace(born_timestamp=True)):
+            assert log.append(fine).size
+        assert store.dispatch.wait_dispatched(log.max_offset, 30_000)
+
+
+def test_an_interrupt_leaves_no_record_after_the_end(tmp_path: Path) -> None:
+    """A signal's exception may come when the record is written, and not counted yet."""
+    file = MappedFile.create(Disk(), str(tmp_path / "00000000000000000000"), 4096)
+    file.append(b"before")
+
+    def write(memory: memoryview, position: int, room: int, size: int) -> int | None:
+        memory[position : position + 20] = b"a record that counts"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        file.append_by(write)
+    assert file.wrote_position == len(b"before")
+    file.advance(8)
+    assert bytes(file.view(0, 14)) == b"before" + bytes(8)
+    file.shutdown(0)
+    file.destroy(0)
 
 
 # --- a query ---------------------------------------------------------------------------------------------------------
@@ -461,11 +520,81 @@ def test_walks_over_an_index_are_those_of_the_plain_way() -> None:
         refused: Container[int] = chance.choice([(), (100, 300), range(0, 5000, 100)])
         asked = Asked(refused), Asked(refused)
         fast = file.query(key_hash, begin, end, most, accept=asked[0])
-        plain = file._walked(key_hash, begin, end, most, file.data, asked[1], ())
+        slot = HEADER_SIZE + key_hash % file.layout.slots * SLOT_SIZE
+        plain = file._walked(key_hash, begin, end, most, file.data, asked[1], _Walk(slot))
         assert (fast.offsets, str(fast.finding)) == (plain.offsets, str(plain.finding)), seed
         assert asked[0].offsets == asked[1].offsets
         findings += fast.finding is not None
     assert findings > 100
+
+
+def test_keys_that_come_during_a_walk_move_no_verdict() -> None:
+    """Who is asked puts a key of the same hash: each offset is asked about once, and the right ones count."""
+    builtin(OFFSETS)
+    layout = IndexLayout(1, 200)
+    data = bytearray(layout.file_size)
+    file = InMemory(bytes(0), layout)
+    file.data = memoryview(data)
+
+    def put(number: int) -> None:
+        entry = IndexEntry(7, number * 100, number, number - 1).encode()
+        data[layout.entry_position(number) : layout.entry_position(number) + len(entry)] = entry
+        data[:HEADER_SIZE] = IndexHeader(1000, 9000, 0, 0, 1, number + 1).encode()
+        data[HEADER_SIZE : HEADER_SIZE + SLOT_SIZE] = number.to_bytes(4, "big")
+
+    for number in range(1, 100):
+        put(number)
+    asked: list[int] = []
+
+    def accept(offset: int) -> bool:
+        asked.append(offset)
+        put(99 + len(asked))
+        return offset % 300 == 0
+
+    found = file.query(7, 0, LONG_MAX, 5, accept=accept)
+    assert found.offsets == (9900, 9600, 9300, 9000, 8700)
+    assert asked == list(range(9900, 8600, -100))
+
+
+def test_numbers_that_no_word_holds_are_taken(tmp_path: Path) -> None:
+    """As many messages as one likes, and as few."""
+    for lane in (RUN, OFFSETS, JAVA_HASH, ASKED_FOR):
+        builtin(lane)
+    with MessageStore.open(StoreConfig(store_path_root_dir=tmp_path / "store")) as store:
+        assert store.put(Message("T", b"body", properties={"KEYS": "k"})).ok
+        assert store.dispatch.wait_dispatched(store.log.max_offset, 30_000)
+        for most in (-(1 << 70), -(1 << 63) - 1, 0, 1, 1 << 70):
+            assert store.get("T", 0, 0, most).message_count == 1
+        assert store.index is not None
+        assert len(store.index.query("T", "k", 0, 1 << 60, 1 << 70).offsets) == 1
+        assert store.index.query("T", "k", -(1 << 70), 1 << 70, 5).offsets
+
+
+def test_an_interrupt_in_the_middle_of_records_comes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(dict[bytes, object]):
+        def __missing__(self, raw: bytes) -> object:
+            raise KeyboardInterrupt
+
+    record = bytes(encode(Message("T", b"body"), b""))
+    for which in range(2):
+        memos = [decoded._HOSTS, decoded._TOPICS]
+        memos[which] = Interrupted()  # type: ignore[call-overload]
+        with pytest.raises(KeyboardInterrupt):
+            builtin(MESSAGES)(memoryview(record), 0, (0,), (len(record),), decoded.ReadMessage, *memos, [], 0)
+
+
+def test_bytes_that_do_not_lie_together_are_split_plainly() -> None:
+    builtin(ITEMS)
+    frame = batch.encode([BatchItem(b"body", 1, b"own")])
+    doubled = memoryview(bytes(byte for pair in zip(frame, frame, strict=True) for byte in pair))[::2]
+    assert list(decoded.decoded_items(doubled)) == [BatchItem(b"body", 1, b"own")]
+
+
+def test_a_python_whose_tuples_have_more_has_no_natives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Natives make instances of tuples field by field: of 3.14 they would leave the hash 0."""
+    assert builtin(PROPERTIES)
+    monkeypatch.setattr(kept, "_TUPLE_SIZE", 32)
+    assert PROPERTIES._native().kept() is None
 
 
 def test_records_are_asked_for_as_decoded() -> None:
@@ -510,7 +639,7 @@ def calls() -> list[Callable[[], object]]:
         return requests(header, b"body", RemotingCommand, LANGUAGES, SerializeType.JSON, headers._FIELDS, None)
 
     def lay(one: Message) -> object:
-        return lays(memory, 0, 400, 400, one, prepared.destination.laid, 5, 6, 7, 100, DELAY, dict, None)
+        return lays(memory, 0, 400, 400, one, prepared.destination.laid, 5, 6, 7, 100, DELAY, dict, int, None)
 
     def read(data: bytes) -> object:
         sizes = (len(data),)
@@ -532,8 +661,9 @@ def calls() -> list[Callable[[], object]]:
         lambda: lay(message._replace(properties={"A": "\ud800"})),
         lambda: hashes("text" * 9, 1 << 31, None),
         lambda: hashes("é", 1 << 31, None),
-        lambda: walks(file, 3, 3, 40, 1000, 0, LONG_MAX, 64, None),
-        lambda: walks(file[:50], 3, 3, 40, 1000, 0, LONG_MAX, 64, None),
+        lambda: walks(file, 3, 3, 40, 0, LONG_MAX, 64, 0, -1, None),
+        lambda: walks(file[:50], 3, 3, 40, 0, LONG_MAX, 64, 0, -1, None),
+        lambda: walks(file, 3, 3, 40, 0, LONG_MAX, 1 << 70, 0, -1, None),
         lambda: asks(record, "T", "a", "UNIQ_KEY", "KEYS", None),
         lambda: request(header),
         lambda: request(header[:-1] + b',"code":1}'),
@@ -543,7 +673,7 @@ def calls() -> list[Callable[[], object]]:
     ]
 
 
-@pytest.mark.parametrize("number", range(23))
+@pytest.mark.parametrize("number", range(24))
 def test_nothing_is_leaked(number: int) -> None:
     """A reference too many would keep an object at each call, one too few would end this process."""
     call = calls()[number]
