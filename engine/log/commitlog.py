@@ -33,7 +33,6 @@ from engine.files.transient_pool import TransientStorePool
 from engine.format.batch import BatchItem
 from engine.format.columns import MessageColumns
 from engine.format.message import Message, encode_blank
-from engine.format.properties import DELAY
 from engine.format.record import BLANK_SIZE
 from engine.log.append_run import append_run
 from engine.log.begun import begins_a_record
@@ -254,7 +253,10 @@ class CommitLog:
     def _append_laid(
         self, lay: Callable[..., int | None], destination: Destination, message: Message
     ) -> AppendResult | None:
-        """Append a message whose record lies whole in the last file, without an object of it; None: it does not."""
+        """Append a message without an object of its record, where the last file has room. None: there is no file.
+
+        What is not plain after all is prepared here, under the lock: its store time is taken.
+        """
         queue = destination.queue
         with self._lock:
             if self._sealed:
@@ -269,10 +271,12 @@ class CommitLog:
                     self._pages.go_on(file)
                 queue_offset = self._table.get(queue, 0)
                 size = file.append_by(
-                    lay, message, destination.laid, queue_offset, physical, now, self._most_laid, DELAY, dict, int, None
+                    lay, message, destination.laid, queue_offset, physical, now, self._most_laid, dict, int, None
                 )
                 if size is None:
-                    return None
+                    prepared = self._prepare.one(message)
+                    assert isinstance(prepared, Prepared)  # others are not laid
+                    return self._append_one(prepared, now)
                 file.store_timestamp = now
                 self._table[queue] = queue_offset + 1
                 return _made(AppendResult, (physical, size, now, queue_offset, destination.store_host, (physical,)))

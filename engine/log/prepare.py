@@ -217,7 +217,9 @@ class Preparer:
 
     def laid(self, message: Message) -> Destination | None:
         """Where a message goes whose record may be laid; None: it goes the way of `one`."""
-        topic, _, queue_id, _, flag, sys_flag, _, born, store, times, prepared = message
+        topic, body, queue_id, pairs, flag, sys_flag, _, born, store, times, prepared = message
+        if _DELAY in pairs or len(body) > self.most_laid:
+            return None
         known = self._known.get((topic, queue_id, flag, sys_flag, times))
         if known is None or known.laid is None or prepared:
             return None

@@ -36,7 +36,6 @@ from engine.log.kernels.python_api import (
     bytes_place,
     bytes_size,
     decrease,
-    dictionary_item,
     dictionary_next,
     forget_error,
     get_buffer,
@@ -73,10 +72,8 @@ def _is(thing: Any, kind: Any) -> Any:
 
 
 @inlined
-def _size_of(pairs: Any, delay: Any, step: Any) -> Any:
+def _size_of(pairs: Any, step: Any) -> Any:
     """Bytes of a dict's properties as stored; −1: the plain way has to say."""
-    if dictionary_item(pairs, delay) != 0:
-        return -1
     size = -1
     put_long(step, 0)
     while dictionary_next(pairs, step, step + _WORD, step + 2 * _WORD) != 0:
@@ -108,12 +105,12 @@ def lay(own: Any, args: Any, count: Any) -> Any:
     """Write a message's record into a file's memory; its size, or None: nothing was written, do it the plain way.
 
     Arguments: the memory; where to write; how far the file has room, and how long it is; message; its template (fixed
-    part with IPv4 hosts, then topic); queue offset, physical offset and store time; the most bytes of a body; the name
-    of a property that the plain way is for; the classes `dict` and `int`; None.
+    part with IPv4 hosts, then topic); queue offset, physical offset and store time; the most bytes of a body; the
+    classes `dict` and `int`; None.
     """
     begin, end = number_of(word_at(args + _WORD)), number_of(word_at(args + 2 * _WORD))
     end = min(end, number_of(word_at(args + 3 * _WORD)) - BLANK_SIZE)
-    message, template, none = word_at(args + 4 * _WORD), word_at(args + 5 * _WORD), word_at(args + 13 * _WORD)
+    message, template, none = word_at(args + 4 * _WORD), word_at(args + 5 * _WORD), word_at(args + 12 * _WORD)
     queue_offset, physical = number_of(word_at(args + 6 * _WORD)), number_of(word_at(args + 7 * _WORD))
     stored, most = number_of(word_at(args + 8 * _WORD)), number_of(word_at(args + 9 * _WORD))
     body, pairs, birth = tuple_item(message, _BODY), tuple_item(message, _PROPERTIES), tuple_item(message, _BORN)
@@ -121,10 +118,10 @@ def lay(own: Any, args: Any, count: Any) -> Any:
     born = body_size = 0
     head_size = bytes_size(template)
     own_size = -1
-    if body and pairs and birth and _is(pairs, word_at(args + 11 * _WORD)) and _is(birth, word_at(args + 12 * _WORD)):
+    if body and pairs and birth and _is(pairs, word_at(args + 10 * _WORD)) and _is(birth, word_at(args + 11 * _WORD)):
         born, body_size = number_of(birth), bytes_size(body)
         if 0 <= body_size <= most:
-            own_size = _size_of(pairs, word_at(args + 10 * _WORD), step)
+            own_size = _size_of(pairs, step)
     size = head_size + body_size + PROPERTIES_LENGTH_SIZE + own_size
     fits = 0 <= own_size <= PROPERTIES_MAX_LENGTH and 0 <= begin <= end - size and head_size >= V4_HEAD_SIZE
     answer = make_number(size)

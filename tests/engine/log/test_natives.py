@@ -349,7 +349,7 @@ def test_what_a_record_needs_is_asked_before_a_byte_is_written() -> None:
     size = template.size
 
     def laid(memory: object, begin: int, room: int, file: int, one: Message = message, most: int = 100) -> object:
-        return lay(memory, begin, room, file, one, head, 5, begin, 77, most, DELAY, dict, int, None)
+        return lay(memory, begin, room, file, one, head, 5, begin, 77, most, dict, int, None)
 
     memory = memoryview(bytearray(400))
     assert laid(memory, 10, 400, 400) == size
@@ -376,7 +376,6 @@ def test_what_a_record_needs_is_asked_before_a_byte_is_written() -> None:
         message._replace(properties={1: "k"}),  # type: ignore[dict-item]
         message._replace(properties={"k": b"bytes"}),  # type: ignore[dict-item]
         message._replace(properties=None),  # type: ignore[arg-type]
-        message._replace(properties={DELAY: "1"}),
         message._replace(born_timestamp=1 << 63),
         message._replace(born_timestamp="now"),  # type: ignore[arg-type]
         message._replace(body=bytes(101)),
@@ -387,6 +386,20 @@ def test_what_a_record_needs_is_asked_before_a_byte_is_written() -> None:
 
 def preparer() -> Preparer:
     return Preparer(StoreConfig(store_path_root_dir=Path("/nowhere")))
+
+
+def test_each_put_asks_the_clock_once(tmp_path: Path) -> None:
+    """Laid or not: delayed, at the end of a file, refused by its fields."""
+    builtin(LAY)
+    stamps = iter(range(1_700_000_000_000, 1_700_000_000_000 + 2000))
+    config = StoreConfig(store_path_root_dir=tmp_path / "store", mapped_file_size_commit_log=1 << 16)
+    with MessageStore.open(config, clock=stamps.__next__) as store:
+        for number in range(1000):
+            named = {DELAY: "1"} if number % 10 == 9 else {"K": "\ud800"} if number % 10 == 8 else {}
+            assert store.put(Message("T", bytes(number % 700), properties=named)).ok
+        assert store.log._lay is not None
+        assert store.dispatch.wait_dispatched(store.log.max_offset, 30_000)
+    assert next(stamps) < 1_700_000_000_000 + 1200, "the store asks a few times more when it opens and closes"
 
 
 class Odd(str):
@@ -639,7 +652,7 @@ def calls() -> list[Callable[[], object]]:
         return requests(header, b"body", RemotingCommand, LANGUAGES, SerializeType.JSON, headers._FIELDS, None)
 
     def lay(one: Message) -> object:
-        return lays(memory, 0, 400, 400, one, prepared.destination.laid, 5, 6, 7, 100, DELAY, dict, int, None)
+        return lays(memory, 0, 400, 400, one, prepared.destination.laid, 5, 6, 7, 100, dict, int, None)
 
     def read(data: bytes) -> object:
         sizes = (len(data),)
