@@ -75,7 +75,7 @@ NATIVE_MAY_CALL = OUTER | {
     "Py_IncRef",
 }
 """With them, functions of Python's C API: what a native may call."""
-_TUPLE_SIZE = 3 * struct.calcsize("P")
+_TUPLE_SIZE = 24
 FAILED = object()
 """The kernel did not come to its end."""
 RESULTS = "?iIqQ"
