@@ -341,12 +341,12 @@ def _decode_each(records: Iterable[bytes], other: Callable[[bytes], _Other]) -> 
             add(other(record))
             continue
         if born_raw != born_before:
-            born_host, born_before = _v4_host(born_raw), born_raw
+            born_host, born_before = v4_host(born_raw), born_raw
         if store_raw != store_before:
-            store_host, store_before = _v4_host(store_raw), store_raw
+            store_host, store_before = v4_host(store_raw), store_raw
         topic_raw = record[body_end + TOPIC_LENGTH_SIZE : own_at - PROPERTIES_LENGTH_SIZE]
         if topic_raw != topic_before:
-            topic, topic_before = _text(topic_raw), topic_raw
+            topic, topic_before = text_of(topic_raw), topic_raw
         add(
             make(
                 StoredMessage,
@@ -414,16 +414,18 @@ def topic_and_properties(record: bytes) -> tuple[str, str] | None:
     if own_at < 0:
         return None
     topic = record[V4_HEAD_SIZE + body_length + TOPIC_LENGTH_SIZE : own_at - PROPERTIES_LENGTH_SIZE]
-    return _text(topic), record[own_at:].decode("utf-8", "replace")
+    return text_of(topic), record[own_at:].decode("utf-8", "replace")
 
 
 @functools.lru_cache(maxsize=1024)
-def _text(raw: bytes) -> str:
+def text_of(raw: bytes) -> str:
+    """A topic's text, remembered. Bytes that are no UTF-8 are replaced."""
     return raw.decode("utf-8", "replace")
 
 
 @functools.lru_cache(maxsize=1024)
-def _v4_host(raw: bytes) -> Host:
+def v4_host(raw: bytes) -> Host:
+    """The IPv4 host of its 8 bytes, remembered."""
     return hosts.decode(raw, 0, False)
 
 

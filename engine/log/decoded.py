@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from engine.format import hosts, properties
+from engine.format import properties
 from engine.format.batch import BatchItem
 from engine.format.batch import decode as decode_items
 from engine.format.buffers import Buffer
-from engine.format.hosts import Host
-from engine.format.message import StoredMessage, decode
+from engine.format.message import StoredMessage, decode, text_of, v4_host
 from engine.log.natives import ITEMS, PROPERTIES, TEXT_PROPERTIES
 
 _Value = TypeVar("_Value")
@@ -58,16 +57,8 @@ class _Memo(dict[bytes, _Value]):
         return made
 
 
-def _host(raw: bytes) -> Host:
-    return hosts.decode(raw, 0, False)
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
-
-
-_HOSTS: Final = _Memo(_host)
-_TOPICS: Final = _Memo(_text)
+_HOSTS: Final = _Memo(v4_host)
+_TOPICS: Final = _Memo(text_of)
 
 
 def decoded(

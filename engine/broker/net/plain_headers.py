@@ -233,10 +233,7 @@ def _command(kind: Any, values: Any, language: Any, body: Any, serialize: Any, n
     set_tuple_item(made, 6, given(language))
     set_tuple_item(made, 7, make_number(word_at(values + 3 * _WORD)))
     set_tuple_item(made, 8, given(serialize))
-    if whole(made, _FIELDS):
-        return made
-    decrease(made)
-    return 0
+    return whole(made, _FIELDS)
 
 
 @native

@@ -53,7 +53,6 @@ NATIVE_MAY_CALL = OUTER | {
     "PyDict_New",
     "PyDict_Next",
     "PyDict_SetItem",
-    "PyDict_Size",
     "PyErr_Clear",
     "PyErr_Occurred",
     "PyList_Append",

@@ -139,10 +139,7 @@ def offsets(own: Any, args: Any, count: Any) -> Any:
     set_tuple_item(answer, 1, make_number(above))
     set_tuple_item(answer, 2, make_number(passed))
     set_tuple_item(answer, 3, out)
-    if whole(answer, 4):
-        return answer
-    decrease(answer)
-    return 0
+    return whole(answer, 4)
 
 
 @inlined

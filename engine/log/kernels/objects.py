@@ -108,10 +108,7 @@ def _message(
     set_tuple_item(made, _BODY, make_bytes(record + V4_HEAD_SIZE, body_length))
     set_tuple_item(made, _TOPIC, given(topic))
     set_tuple_item(made, _PROPERTIES, make_bytes(record + begin, size - begin))
-    if whole(made, _FIELDS):
-        return made
-    decrease(made)
-    return 0
+    return whole(made, _FIELDS)
 
 
 @native
@@ -229,10 +226,7 @@ def _item(kind: Any, at: Any, body_size: Any, own_size: Any) -> Any:
     set_tuple_item(made, 0, make_bytes(at + HEAD_SIZE, body_size))
     set_tuple_item(made, 1, make_number(int_at(at + ITEM_FLAG)))
     set_tuple_item(made, 2, make_bytes(at + ITEM_SIZE + body_size, own_size))
-    if whole(made, _ITEM_FIELDS):
-        return made
-    decrease(made)
-    return 0
+    return whole(made, _ITEM_FIELDS)
 
 
 @native

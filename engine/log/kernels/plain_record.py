@@ -23,7 +23,7 @@ from engine.format.record import (
     V4_HEAD_SIZE,
 )
 from engine.log.kernels.jit import inlined
-from engine.log.kernels.python_api import byte_at, increase, int_at, short_at, tuple_item, unsigned_at
+from engine.log.kernels.python_api import byte_at, decrease, increase, int_at, short_at, tuple_item, unsigned_at
 
 _V6_HOSTS = sysflag.HOSTS_V6_MASK
 
@@ -73,8 +73,11 @@ def given(thing: Any) -> Any:
 
 @inlined
 def whole(made: Any, fields: Any) -> Any:
-    """Whether there was memory for each field of a tuple."""
+    """A tuple that was made, if there was memory for each of its fields; else 0, and it is given up."""
     there = True
     for field in range(fields):
         there = there and tuple_item(made, field) != 0
-    return there
+    if there:
+        return made
+    decrease(made)
+    return 0

@@ -10,7 +10,7 @@ from typing import Any
 from engine.format.queue_unit import UNIT_SIZE
 from engine.format.record import LONG_SIZE
 from engine.log.kernels.native import native
-from engine.log.kernels.plain_record import given
+from engine.log.kernels.plain_record import given, whole
 from engine.log.kernels.python_api import (
     BUFFER_LENGTH,
     BUFFER_WORDS,
@@ -89,12 +89,7 @@ def run(own: Any, args: Any, count: Any) -> Any:
         set_tuple_item(answer, 2, make_number(first))
         set_tuple_item(answer, 3, make_number(newest + largest))
         set_tuple_item(answer, 4, make_number(last))
-        for number in range(2, 5):
-            failed = failed or tuple_item(answer, number) == 0
-        if not failed:
-            return answer
-        decrease(answer)
-        return 0
+        return whole(answer, 5)
     decrease(offsets)
     decrease(sizes)
     return 0 if failed or fits else given(word_at(args + 7 * _WORD))  # 0: there was no memory
