@@ -104,6 +104,7 @@ class _Run:
         stored = max(kept_bytes) if wanted.work is None else sum(kept_bytes)
         besides = any(job.kafka for _, jobs in plan for job in jobs) and wanted.apache
         stores.demand_space(self.work, int(stored + wanted.size * (_COPIES + besides)))
+        stores.remove(self._retired)  # of a run that was interrupted
         self._find_peer()
         results.facts = machine(self.work)
         results.settings = {
@@ -123,6 +124,7 @@ class _Run:
                     kept.demand_same(stamps)
                 self.done += 1
             self._profile(kept, small)
+            stores.remove(self._retired)
             if wanted.work is None:
                 stores.remove(kept.root)
                 stores.remove(small.root)
@@ -139,6 +141,11 @@ class _Run:
         if wanted.wants_backup:
             self._backup()
         return results
+
+    @property
+    def _retired(self) -> Path:
+        """Where stores of many files wait until the workload is measured."""
+        return self.work / "retired"
 
     def _told(self, label: str) -> None:
         self.progress(self.done, self.total, label)
@@ -355,7 +362,7 @@ class _Run:
                 job.name, kept.workload, root, kept.messages, count, job.callers, made.first_ms, made.per_ms
             )
         finally:
-            stores.remove(root)
+            stores.retire(root, self._retired)
             _lines_of(root).unlink(missing_ok=True)
 
     def _command(self, task: MeasureTask, job: Job) -> list[str]:

@@ -85,7 +85,7 @@ def bench(
 
     Creates its own logs and writes report.md, report.json and ratios.svg; it touches none of your stores. Each
     measurement is a process of its own, rstore's and Apache's in turn. Apache's store needs Java 17 and Maven; without
-    them only rstore is measured. A full run takes about an hour and 4 GiB of disk. A measurement that reaches its time
+    them only rstore is measured. A full run takes about an hour and 8 GiB of disk. A measurement that reaches its time
     limit is listed and not repeated. Exit code 1 when one failed, or one of rstore's reached the limit.
     """
     settings = settings_of(context)
