@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from engine.config import FlushDiskType, StoreConfig
 from engine.errors import FormatError, InvalidArgument, Shortage, StorageError
@@ -37,12 +37,12 @@ from engine.format.record import BLANK_SIZE
 from engine.log.append_run import append_run
 from engine.log.begun import begins_a_record
 from engine.log.derive import TopicQueue
+from engine.log.log_files import LogFiles
 from engine.log.natives import LAY
 from engine.log.prepare import Destination, Prepared, PreparedFurther, Preparer
 from engine.log.prepare_batch import BatchPreparer, PreparedBatch, PreparedColumns
 from engine.log.prepare_run import RunPreparer
 from engine.log.results import AppendedRun, AppendResult, StoreClosed, WriteFailed
-from engine.log.source import Segment
 
 _made = tuple.__new__
 """Makes a NamedTuple of all its fields in half the time of its constructor: that counts where it is done once a put."""
@@ -51,7 +51,7 @@ Clock = Callable[[], int]
 """Gives the time, ms since 1970."""
 
 
-class CommitLog:
+class CommitLog(LogFiles):
     """See the module. Thread-safe.
 
     Args:
@@ -78,12 +78,11 @@ class CommitLog:
         self._lock = threading.Lock()
         self._table: dict[TopicQueue, int] = {}
         self._sealed = False
-        self._segments: tuple[tuple[MappedFile, ...], tuple[Segment, ...]] = ((), ())
         self._warm = config.warm_maped_file_enable
-        self.file_size = config.mapped_file_size_commit_log
+        file_size = config.mapped_file_size_commit_log
         self.begin_time_in_lock = 0
         self.pool = (
-            TransientStorePool(disk, config.transient_store_pool_size, self.file_size)
+            TransientStorePool(disk, config.transient_store_pool_size, file_size)
             if config.transient_store_pool_active
             else None
         )
@@ -92,14 +91,14 @@ class CommitLog:
             pool=self.pool,
             warm_pages=config.flush_least_pages_when_warm_maped_file if self._warm else None,
             warm_sync=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
-            warm_min_size=self.file_size,
+            warm_min_size=file_size,
             fast_fail=config.fast_fail_if_no_buffer_in_store_pool,
         )
         paths = [str(path) for path in config.commit_log_paths]
         read_only = [str(path) for path in config.read_only_commit_log_paths]
         places = paths[0] if len(paths) == 1 and not read_only else MultiPath(paths, read_only, full_paths)
         self._pages = PagesAhead(disk)
-        self.files = MappedFileQueue(disk, places, self.file_size, self.allocator)
+        super().__init__(MappedFileQueue(disk, places, file_size, self.allocator), file_size)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -410,111 +409,3 @@ class CommitLog:
         """Start the queue's offsets anew. Source: CommitLog#removeQueueFromTopicQueueTable."""
         with self._lock:
             self._table.pop(queue, None)
-
-    # --- reading ----------------------------------------------------------------------------------------------------
-
-    @property
-    def min_offset(self) -> int:
-        """Physical offset of the first byte; −1 in an empty log. Source: CommitLog#getMinOffset."""
-        first = self.files.first()
-        if first is None:
-            return -1
-        return first.file_from_offset + (0 if first.available else self.file_size)
-
-    @property
-    def max_offset(self) -> int:
-        """Physical offset after the last readable byte; 0 in an empty log."""
-        return self.files.max_offset
-
-    @property
-    def appended(self) -> int:
-        """Physical offset after the last byte that was appended, readable or still in a write buffer."""
-        return self.files.max_wrote_position
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """The files, by offset."""
-        files = self.files.files
-        known, segments = self._segments
-        if known is not files:
-            segments = tuple(Segment(file.file_from_offset, file.file_size, file.path) for file in files)
-            self._segments = (files, segments)
-        return segments
-
-    def read(self, offset: int, length: int) -> memoryview:
-        """As `LogSource.read`: without a copy where the file is mapped."""
-        file = self.files.find_by_offset(offset)
-        if file is None:
-            return memoryview(b"")
-        position = offset - file.file_from_offset
-        view = file.view_if_there(position, max(0, min(length, file.read_position - position)))
-        return memoryview(b"") if view is None else view
-
-    def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
-        """As `LogReader.readable`: all that is readable of the file, where it is mapped; it stays readable."""
-        del size, length
-        file = self.files.find_by_offset(offset)
-        if file is None or not file.mapped:
-            return None
-        view = file.view_if_there(0, file.read_position)
-        return None if view is None else (file.file_from_offset, view)
-
-    def read_at(self, offset: int, size: int) -> memoryview | None:
-        """Exactly `size` readable bytes within one file; None when they are not all there.
-
-        The view stays readable when the file is deleted meanwhile. Source: CommitLog#getMessage.
-        """
-        file = self.files.find_by_offset(offset)
-        if file is None or size < 0:
-            return None
-        position = offset - file.file_from_offset
-        return file.view_if_there(position, size) if position + size <= file.read_position else None
-
-    def data_ranges(self, segment: Segment, offset: int) -> Iterator[tuple[int, int]]:
-        """As `LogSource.data_ranges`: all that is readable."""
-        end = min(segment.end, self.max_offset)
-        if offset < end:
-            yield offset, end
-
-    def roll_next_file(self, offset: int) -> int:
-        """Physical offset of the file after the one that holds `offset`."""
-        return offset + self.file_size - offset % self.file_size
-
-    # --- making durable ---------------------------------------------------------------------------------------------
-
-    @property
-    def flushed_where(self) -> int:
-        """Physical offset up to which the log is durable."""
-        return self.files.flushed_where
-
-    @property
-    def committed_where(self) -> int:
-        """Physical offset up to which the write buffers were copied to the files."""
-        return self.files.committed_where
-
-    @property
-    def flushed_timestamp(self) -> int:
-        """Store time (ms) of a message up to which the log is durable, 0 when unknown. Source: getStoreTimestamp."""
-        return self.files.store_timestamp
-
-    def flush(self, least_pages: int = 0) -> bool:
-        """Make durable what is readable, one file a call; False when that moved `flushed_where`.
-
-        Raises StorageError.
-        """
-        return self.files.flush(least_pages)
-
-    def commit(self, least_pages: int = 0) -> bool:
-        """Copy the write buffer to its file, one a call; False when that moved `committed_where`.
-
-        Raises DiskFull, StorageError: nothing is lost, and nothing counts as committed.
-        """
-        return self.files.commit(least_pages)
-
-    def flush_all(self) -> int:
-        """Commit and flush everything that was appended; `flushed_where`. Raises DiskFull, StorageError."""
-        while not self.commit(0):
-            pass
-        while not self.flush(0):
-            pass
-        return self.flushed_where

@@ -70,6 +70,7 @@ TEXT_PROPERTIES: Final = FastLane("engine.log.kernels.objects", "text_properties
 ITEMS: Final = FastLane("engine.log.kernels.objects", "items")
 RUN: Final = FastLane("engine.log.kernels.whole_run", "run")
 VIEWS: Final = FastLane("engine.log.kernels.whole_run", "views")
+COLUMNS: Final = FastLane("engine.log.kernels.columns", "columns")
 LAY: Final = FastLane("engine.log.kernels.lay", "lay")
 JAVA_HASH: Final = FastLane("engine.log.kernels.lookup", "java_hash")
 OFFSETS: Final = FastLane("engine.log.kernels.lookup", "offsets")
@@ -81,6 +82,7 @@ NATIVES: Final = (
     ITEMS,
     RUN,
     VIEWS,
+    COLUMNS,
     LAY,
     JAVA_HASH,
     OFFSETS,

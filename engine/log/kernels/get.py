@@ -30,9 +30,11 @@ from engine.format.record import (
 )
 from engine.format.record_columns import FIELDS, RecordColumns
 from engine.format.sysflag import HOSTS_V6_MASK
+from engine.log.kernels.columns import MOST
 from engine.log.kernels.intrinsics import big32, big64
 from engine.log.kernels.jit import compiled
 from engine.log.kernels.sound import PLAIN_MAGIC, parts
+from engine.log.natives import COLUMNS
 
 if TYPE_CHECKING:
     from engine.log.reading import ReadLimits
@@ -55,6 +57,23 @@ def get(
     Returns:
         The records, units seen, physical offset of the last unit looked at; None when something else is among them.
     """
+    room = min(len(units) // UNIT_SIZE, max(max_msgs, 1))
+    native = COLUMNS.after(1) if room <= MOST else None
+    if native is None:
+        return by_kernel(units, base, data, log_end, max_msgs, limits)
+    table = np.empty((_FIELDS, room), dtype=np.int64)
+    sizes = limits.bytes_in_memory, limits.count_in_memory, limits.bytes_in_disk, limits.count_in_disk
+    answer = native(units, data, table, base, log_end - limits.memory, max_msgs, *sizes, None)
+    if answer is None:
+        return None
+    count, last = answer
+    return RecordColumns(data, table if count == room else table[:, :count]), count, last
+
+
+def by_kernel(
+    units: memoryview, base: int, data: memoryview, log_end: int, max_msgs: int, limits: ReadLimits
+) -> tuple[RecordColumns, int, int] | None:
+    """As `get`, without the native: for many records, and where no code is kept."""
     all_units, all_data = np.frombuffer(units, dtype=np.uint8), np.frombuffer(data, dtype=np.uint8)
     all_units.flags.writeable = all_data.flags.writeable = False  # one kind of array: one kernel
     room = min(len(all_units) // UNIT_SIZE, max(max_msgs, 1))

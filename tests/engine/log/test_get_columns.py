@@ -26,7 +26,8 @@ from tests.support.wide import examples
 
 pytest.importorskip("numba")
 
-from engine.log.kernels.get import get as kernel
+from engine.log.kernels.get import by_kernel, get
+from engine.log.natives import COLUMNS
 
 COUNT = 300
 V6 = Host(bytes(range(16)), 10911)
@@ -108,7 +109,8 @@ def test_the_kernel_answers_as_the_plain_get(
     queue = store.find_queue("T", queue_id)
     asked = (store.log, store.log.max_offset, queue, offset, max_msgs, limits)
     plain = get_message(*asked)
-    for which in (kernel, None):
+    COLUMNS.compiled()
+    for which in (get, by_kernel, None):
         found = get_columns(*asked, which)
         assert head(found) == head(plain)
         assert told(found.columns()) == by_objects(plain)

@@ -34,9 +34,11 @@ from engine.format.properties import DELAY
 from engine.log import decoded, natives, reading
 from engine.log.index_reader import IndexReader, _Walk
 from engine.log.kernels import kept, objects
+from engine.log.kernels.get import by_kernel, get
 from engine.log.kernels.native import Native
 from engine.log.natives import (
     ASKED_FOR,
+    COLUMNS,
     ITEMS,
     JAVA_HASH,
     LAY,
@@ -268,6 +270,56 @@ def test_runs_are_those_of_the_plain_way() -> None:
         else:
             assert fast is None, seed
     assert answered > 500
+
+
+def test_columns_are_those_of_the_kernel() -> None:
+    builtin(COLUMNS)
+    edge, other_edge = Edge(), Edge()
+    answered = left = 0
+    for seed in range(2000):
+        chance = random.Random(seed)
+        records = some_records(chance)
+        base = chance.choice([0, 1 << 40, (1 << 62) - 5000, 1 << 62, -100])
+        data, at, units = edge.put(damaged(b"".join(records), chance)), base, b""
+        for record in records:
+            place = at + (chance.choice([-1, 7, 1 << 20, -(1 << 61)]) if chance.random() < 0.01 else 0)
+            size = len(record) + (chance.choice([-1, 1, -(1 << 20)]) if chance.random() < 0.01 else 0)
+            units += place.to_bytes(8, "big", signed=True) + size.to_bytes(4, "big", signed=True) + bytes(8)
+            at += len(record)
+        view = other_edge.put(units)
+        limits = ReadLimits(
+            chance.choice([0, 3000, 1 << 40]),
+            chance.choice([500, 1 << 20]),
+            chance.choice([3, 32, 300]),
+            chance.choice([500, 1 << 20]),
+            chance.choice([3, 32, 300]),
+            True,
+        )
+        many = chance.choice([-3, 0, 1, 5, 32, 256])
+        plain, fast = (way(view, base, data, at, many, limits) for way in (by_kernel, get))
+        if fast is None and at >= 1 << 62:
+            continue  # no log goes as far
+        if plain is None:
+            assert fast is None, seed
+            left += 1
+        else:
+            assert fast is not None, seed
+            assert fast[1:] == plain[1:], seed
+            assert (fast[0].table == plain[0].table).all(), seed
+            answered += 1
+    assert answered > 500
+    assert left > 200
+
+
+def test_columns_are_written_into_a_table_only() -> None:
+    native, record = builtin(COLUMNS), bytes(encode(Message("T", b"body")))
+    unit = bytes(8) + len(record).to_bytes(4, "big") + bytes(8)
+    for table in (bytes(168), memoryview(bytearray(336))[::2]):
+        with pytest.raises(BufferError):
+            native(unit, record, table, 0, 0, 1, 1, 1, 1, 1, None)
+    short = bytearray(167)
+    assert native(unit, record, short, 0, 0, 1, 1, 1, 1, 1, None) is None
+    assert short == bytes(167)
 
 
 def test_views_are_slices() -> None:
@@ -632,6 +684,8 @@ def test_records_are_asked_for_as_decoded() -> None:
 def calls() -> list[Callable[[], object]]:
     """A call of each native that gives something, and one that leaves it to the plain way."""
     record = bytes(encode(Message("T", b"body"), b"KEYS\x01a\x02B\x01c"))
+    table, columns = bytearray(168), builtin(COLUMNS)
+    of_record = (1 << 40).to_bytes(8, "big") + len(record).to_bytes(4, "big") + bytes(8)
     frame = batch.encode([BatchItem(b"body" * 9, 700, b"own")])
     unit = (5000).to_bytes(8, "big") + (600).to_bytes(4, "big") + bytes(8)
     prepared = preparer().one(Message("T"))
@@ -683,10 +737,12 @@ def calls() -> list[Callable[[], object]]:
         lambda: answers(STORED_PIECES, b"ID", 1 << 40, 3, 1 << 40, 1 << 30, None),
         lambda: answers(STORED_PIECES, b"ID", 1 << 70, 3, 4, 5, None),
         lambda: asks(record[:-1], "T", "\ud800", "UNIQ_KEY", "KEYS", None),
+        lambda: columns(of_record, record, table, 1 << 40, 0, 9, 999, 99, 999, 99, None),
+        lambda: columns(of_record, record[1:], table, 1 << 40, 0, 9, 999, 99, 999, 1 << 70, None),
     ]
 
 
-@pytest.mark.parametrize("number", range(24))
+@pytest.mark.parametrize("number", range(26))
 def test_nothing_is_leaked(number: int) -> None:
     """A reference too many would keep an object at each call, one too few would end this process."""
     call = calls()[number]

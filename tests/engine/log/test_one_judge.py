@@ -25,7 +25,7 @@ from engine.format.queue_unit import QueueUnit
 from engine.format.record_columns import FIELDS, decode_columns
 from engine.log.batch import RecordBatch
 from engine.log.doubts import doubts_of
-from engine.log.kernels.get import get
+from engine.log.kernels.get import by_kernel
 from engine.log.kernels.property_crc import FAULT_FIELDS
 from engine.log.kernels.tally import tally
 from engine.log.kernels.walk import _walk, fast_walk
@@ -209,7 +209,7 @@ def test_columns_by_the_kernel_are_those_of_the_judge() -> None:
         found = judge_record(memoryview(data), 0, len(data), False)
         size = found.size if isinstance(found, Row) else max(len(data), record.MIN_RECORD_SIZE)
         unit = memoryview(QueueUnit(0, size, 0).encode())
-        got = get(unit, 0, memoryview(data), len(data), 1, LIMITS)
+        got = by_kernel(unit, 0, memoryview(data), len(data), 1, LIMITS)
         v4 = isinstance(found, Row) and not found.sys_flag & sysflag.HOSTS_V6_MASK
         assert (got is not None) == (v4 and record.magic_at(data) == record.MESSAGE_MAGIC), data.hex()
         if got is not None:
