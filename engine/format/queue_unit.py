@@ -78,6 +78,7 @@ def decode(buffer: Buffer, position: int = 0) -> QueueUnit:
     return QueueUnit(*UNIT.unpack_from(buffer, position))
 
 
+@functools.cache
 def unit_dtype() -> np.dtype[np.void]:
     """numpy dtype of one unit (20 bytes, big-endian, packed)."""
     import numpy as np

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from engine.format.quantities import counted
@@ -33,6 +33,8 @@ MAX_FILL = 1 << 22
 """Units that one jump of queue offsets may fill; a larger one is a damaged field."""
 NAMED = 20
 """Findings of one kind that are named one by one."""
+_FIRST_UNITS = 16
+"""Of a queue's first units, how many are judged before all others."""
 
 
 class Settler:
@@ -378,7 +380,8 @@ class Settler:
         rows = state.account.rows
         if rows is not None:
             for start, end in state.account.right:
-                for piece in rows.pieces(start, end):
+                few = min(start + _FIRST_UNITS, end)  # mostly the first one is: of many queues not each unit is judged
+                for piece in chain(rows.pieces(start, few), rows.pieces(few, end)):
                     offsets, units = real_rows(rows, *piece)
                     live = np.flatnonzero(units["physical_offset"] >= self._log.begin)
                     if len(live):
