@@ -178,10 +178,9 @@ def retire(root: Path, retired: Path) -> None:
     Where thousands of files were just removed, ext4 looks for a free inode past each of them, and a copy, or a rebuild
     that is measured, takes many times as long (recently_deleted in the kernel's ext4).
 
-    Raises:
-        OSError
+    Raises OSError.
     """
-    files = list(_files(root)) if root.exists() else []
+    files = list(_files(root))
     if len(files) <= _SYNCED:
         remove(root)
         return

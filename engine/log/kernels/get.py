@@ -57,17 +57,13 @@ def get(
     Returns:
         The records, units seen, physical offset of the last unit looked at; None when something else is among them.
     """
-    room = min(len(units) // UNIT_SIZE, max(max_msgs, 1))
+    room = _room(units, max_msgs)
     native = COLUMNS.after(1) if room <= MOST else None
     if native is None:
         return by_kernel(units, base, data, log_end, max_msgs, limits)
     table = np.empty((_FIELDS, room), dtype=np.int64)
-    sizes = limits.bytes_in_memory, limits.count_in_memory, limits.bytes_in_disk, limits.count_in_disk
-    answer = native(units, data, table, base, log_end - limits.memory, max_msgs, *sizes, None)
-    if answer is None:
-        return None
-    count, last = answer
-    return RecordColumns(data, table if count == room else table[:, :count]), count, last
+    answer = native(units, data, table, base, *_bounds(log_end, max_msgs, limits), None)
+    return None if answer is None else (RecordColumns(data, table[:, : answer[0]]), *answer)
 
 
 def by_kernel(
@@ -76,13 +72,26 @@ def by_kernel(
     """As `get`, without the native: for many records, and where no code is kept."""
     all_units, all_data = np.frombuffer(units, dtype=np.uint8), np.frombuffer(data, dtype=np.uint8)
     all_units.flags.writeable = all_data.flags.writeable = False  # one kind of array: one kernel
-    room = min(len(all_units) // UNIT_SIZE, max(max_msgs, 1))
-    table = np.empty((_FIELDS, room), dtype=np.int64)
-    count, seen, last = _get(
-        all_units, all_data, base, log_end - limits.memory, max_msgs,
-        limits.bytes_in_memory, limits.count_in_memory, limits.bytes_in_disk, limits.count_in_disk, table,
-    )  # fmt: skip
-    return None if count < 0 else (RecordColumns(data, table if count == room else table[:, :count]), seen, last)
+    table = np.empty((_FIELDS, _room(units, max_msgs)), dtype=np.int64)
+    count, seen, last = _get(all_units, all_data, base, *_bounds(log_end, max_msgs, limits), table)
+    return None if count < 0 else (RecordColumns(data, table[:, :count]), seen, last)
+
+
+def _room(units: memoryview, max_msgs: int) -> int:
+    """How many records may be given."""
+    return min(len(units) // UNIT_SIZE, max(max_msgs, 1))
+
+
+def _bounds(log_end: int, max_msgs: int, limits: ReadLimits) -> tuple[int, int, int, int, int, int]:
+    """How much may be given, as `_get` and the native take it: from `memory_from` on."""
+    return (
+        log_end - limits.memory,
+        max_msgs,
+        limits.bytes_in_memory,
+        limits.count_in_memory,
+        limits.bytes_in_disk,
+        limits.count_in_disk,
+    )
 
 
 @compiled

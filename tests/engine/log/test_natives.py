@@ -231,6 +231,17 @@ def test_items_are_those_of_the_plain_way() -> None:
 # --- a get -----------------------------------------------------------------------------------------------------------
 
 
+def some_limits(chance: random.Random) -> ReadLimits:
+    return ReadLimits(
+        chance.choice([0, 3000, 1 << 40]),
+        chance.choice([500, 1 << 20]),
+        chance.choice([3, 32, 300]),
+        chance.choice([500, 1 << 20]),
+        chance.choice([3, 32, 300]),
+        True,
+    )
+
+
 def test_runs_are_those_of_the_plain_way() -> None:
     native, edge = builtin(RUN), Edge()
     answered = 0
@@ -243,14 +254,7 @@ def test_runs_are_those_of_the_plain_way() -> None:
             units += at.to_bytes(8, "big", signed=True) + size.to_bytes(4, "big", signed=True) + bytes(8)
             at = min(at + size + chance.choice([0, 0, 5000]), (1 << 63) - 1)
         log_end = max(0, min(at, 1 << 62))
-        limits = ReadLimits(
-            chance.choice([0, 3000, 1 << 40]),
-            chance.choice([500, 1 << 20]),
-            chance.choice([3, 32, 300]),
-            chance.choice([500, 1 << 20]),
-            chance.choice([3, 32, 300]),
-            True,
-        )
+        limits = some_limits(chance)
         many = chance.choice([-3, 0, 1, 5, 32, 255, 256, 1 << 70])
         view = edge.put(units)
         plain = plain_run(view, log_end, many, limits)
@@ -287,14 +291,7 @@ def test_columns_are_those_of_the_kernel() -> None:
             units += place.to_bytes(8, "big", signed=True) + size.to_bytes(4, "big", signed=True) + bytes(8)
             at += len(record)
         view = other_edge.put(units)
-        limits = ReadLimits(
-            chance.choice([0, 3000, 1 << 40]),
-            chance.choice([500, 1 << 20]),
-            chance.choice([3, 32, 300]),
-            chance.choice([500, 1 << 20]),
-            chance.choice([3, 32, 300]),
-            True,
-        )
+        limits = some_limits(chance)
         many = chance.choice([-3, 0, 1, 5, 32, 256])
         plain, fast = (way(view, base, data, at, many, limits) for way in (by_kernel, get))
         if fast is None and at >= 1 << 62:
