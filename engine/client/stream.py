@@ -41,6 +41,9 @@ class Stream:
         self._link = link
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.settimeout(write_s)
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(link, select.POLLIN)
+        self._writable.register(link, select.POLLOUT)
 
     def greet(self, limit_s: float) -> None:
         """What comes before the first byte. Raises OSError: the peer is not served; TimeoutError."""
@@ -55,6 +58,12 @@ class Stream:
         self._wait(limit_s)
         return self._link.recv_into(buffer)
 
+    def receive_at_once(self, most: int) -> bytes | None:
+        """Some bytes that are here already, b"" at the end; None: there are none. Raises OSError."""
+        if not self._readable.poll(0):
+            return None
+        return self._link.recv(most)
+
     def send(self, parts: Sequence[bytes | memoryview]) -> None:
         """All of them. Raises OSError, TimeoutError."""
         sent = self._link.sendmsg(parts)
@@ -63,10 +72,21 @@ class Stream:
                 self._link.sendall(memoryview(part)[sent:])
             sent = max(0, sent - len(part))
 
+    def send_at_once(self, parts: Sequence[bytes | memoryview]) -> int:
+        """As many bytes of them as the system takes without a wait; none where that can't be told. Raises OSError."""
+        if not self._writable.poll(0):
+            return 0
+        return self._link.sendmsg(parts, [], socket.MSG_DONTWAIT)
+
     def shut(self) -> None:
         """End it for both threads, wherever they wait."""
         with contextlib.suppress(OSError):
             self._link.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def descriptor(self) -> int | None:
+        """Readable when bytes are here; None: that says nothing of them."""
+        return self._link.fileno()
 
     def close(self) -> None:
         """Give the descriptor back: no thread uses it any more."""
@@ -74,9 +94,7 @@ class Stream:
 
     def _wait(self, limit_s: float) -> None:
         """Until there is something to read: the socket's own time limit is that of writes."""
-        ready = select.poll()
-        ready.register(self._link, select.POLLIN)
-        if not ready.poll(max(0.0, limit_s) * 1000):
+        if not self._readable.poll(max(0.0, limit_s) * 1000):
             raise TimeoutError
 
 
@@ -125,6 +143,15 @@ class TlsStream(Stream):
                     with self._state:
                         self._tls.write(part)
             self._send_made()
+
+    def send_at_once(self, parts: Sequence[bytes | memoryview]) -> int:
+        """As of Stream: who reads may be about to write."""
+        return 0
+
+    @property
+    def descriptor(self) -> None:
+        """As of Stream: what TLS has read is here already."""
+        return None
 
     def _step(self, act: Callable[[], T], limit_s: float) -> T:
         end = time.monotonic() + limit_s

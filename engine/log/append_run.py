@@ -62,12 +62,22 @@ def append_run(
 
 
 def _written(file: MappedFile, data: memoryview) -> bool:
-    """Append to a file with room; whether that was done. What a failed write left after the end is wiped."""
+    try:
+        return append_by_call(file, data) is not None
+    except StorageError:
+        return False
+
+
+def append_by_call(file: MappedFile, data: bytes | bytearray | memoryview) -> int | None:
+    """Append many bytes to a file; their position, or None: no room. What a failed write left after the end is wiped.
+
+    Raises StorageError.
+    """
     position = file.wrote_position
     try:
-        return file.append_many(data) is not None
+        return file.append_many(data)
     except StorageError:
         if not file.has_write_buffer:  # it could look like records
             with contextlib.suppress(StorageError):
                 file.write_many_at(position, bytes(len(data)))
-        return False
+        raise

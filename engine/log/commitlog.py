@@ -34,7 +34,7 @@ from engine.format.batch import BatchItem
 from engine.format.columns import MessageColumns
 from engine.format.message import Message, encode_blank
 from engine.format.record import BLANK_SIZE
-from engine.log.append_run import append_run
+from engine.log.append_run import append_by_call, append_run
 from engine.log.begun import begins_a_record
 from engine.log.derive import TopicQueue
 from engine.log.log_files import LogFiles
@@ -46,6 +46,9 @@ from engine.log.results import AppendedRun, AppendResult, StoreClosed, WriteFail
 
 _made = tuple.__new__
 """Makes a NamedTuple of all its fields in half the time of its constructor: that counts where it is done once a put."""
+
+_MANY = 1 << 16
+"""Bytes that are written by call: through the map, each page of them would take the system a fault."""
 
 Clock = Callable[[], int]
 """Gives the time, ms since 1970."""
@@ -367,8 +370,9 @@ class CommitLog(LogFiles):
         Raises DiskFull, WriteFailed.
         """
         position = file.wrote_position
+        append = append_by_call if len(data) >= _MANY else MappedFile.append
         try:
-            if file.append(data) is None:
+            if append(file, data) is None:
                 raise StorageError(f"{len(data)} bytes don't fit", path=file.path, offset=position)
         except StorageError as error:
             raise self._not_put(file, position, len(data), error) from error

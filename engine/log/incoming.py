@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LARGEST = 64 << 20
 """Bytes of a record that are held at most, unless maxMessageSize is larger: a broker's largest frame is 16 MiB."""
+_FEW = 8 << 10
+"""Bytes that are walked without kernels: a call of one costs as much as some records do."""
 _POSITION, _STORED = Row._fields.index("position"), Row._fields.index("stored_offset")
 
 
@@ -100,7 +102,7 @@ class IncomingLog:
     def _walk(self, buffer: memoryview, start: int, room: int) -> Stop:
         """Where the sound records from `start` on end that lie where they say."""
         base = self._at
-        if self._fast is not None:
+        if self._fast is not None and len(buffer) - start > _FEW:
             table, stop = self._fast(buffer, start, room)
             wrong = (table[:, _STORED] != table[:, _POSITION] + base).nonzero()[0]
             if len(wrong):

@@ -50,6 +50,8 @@ SHARE = 8
 """A turn owes others so many times its own time, up to GATHER_MOST_MS, for it holds up every other thread. What others
 had before counts: only what is owed above GATHER_MOST_MS is waited for, so messages that come singly wait for nothing.
 """
+SLAVE_MOST_MS = 20
+"""GATHER_MOST_MS of a slave: its master's senders wait for its reports, few consumers for its queues."""
 WORTH = 256 << 10
 """Bytes of log that are dispatched without gathering more: a batch costs the same, whatever is in it."""
 FINDINGS_KEPT = 1000
@@ -122,13 +124,13 @@ def _groups(units: Units) -> list[tuple[int, NDArray[np.intp] | slice]]:
     return [(int(units.queue[rows[0]]), rows) for rows in np.split(order, cuts)]
 
 
-def still_owed(owed: float, rest: float, took: float) -> float:
+def still_owed(owed: float, rest: float, took: float, most: float) -> float:
     """What dispatch owes others after a turn that `took` so long, and that came so long (`rest`) after the one before.
 
-    In ms. One turn right after another has GATHER_MS to GATHER_MOST_MS between, whatever was owed when they began.
+    In ms. One turn right after another has GATHER_MS to `most` between, whatever was owed when they began.
     """
-    before = min(max(0.0, owed - rest), float(GATHER_MOST_MS))
-    return before + max(GATHER_MS - took, min(SHARE * took, float(GATHER_MOST_MS)))
+    before = min(max(0.0, owed - rest), most)
+    return before + max(GATHER_MS - took, min(SHARE * took, most))
 
 
 def _flag_of(error: Shortage) -> Flag:
@@ -259,14 +261,15 @@ class DispatchService(Worker):
 
     def _run(self) -> None:
         going = True
+        most = float(SLAVE_MOST_MS if self._in_pieces else GATHER_MOST_MS)
         owed, ended = 0.0, monotonic_ms()
         while going:
             began = monotonic_ms()
             caught_up = self._dispatch()
             if caught_up:
                 now = monotonic_ms()
-                owed, ended = still_owed(owed, began - ended, now - began), now
-                self._gather(owed - GATHER_MOST_MS)
+                owed, ended = still_owed(owed, began - ended, now - began, most), now
+                self._gather(owed - most)
             going = self._wait(None if caught_up else RETRY_MS)
         self._dispatch()
 

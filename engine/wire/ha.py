@@ -118,6 +118,35 @@ class TransferReader:
         return offset, size
 
 
+def joined(transfers: Iterator[Transfer]) -> Iterator[Transfer]:
+    """The same, where one goes on at the end of another with one body: what each of them costs is paid once.
+
+    Raises BadTransfer: after all that came before it.
+    """
+    bodies: list[bytes | memoryview] = []
+    start = end = 0
+    fault: BadTransfer | None = None
+    while True:
+        try:
+            transfer = next(transfers, None)
+        except BadTransfer as error:
+            transfer, fault = None, error
+        if bodies and (transfer is None or transfer.offset != end or not transfer.body):
+            yield Transfer(start, bodies[0] if len(bodies) == 1 else b"".join(bodies))
+            bodies = []
+        if transfer is None:
+            break
+        if not transfer.body:
+            yield transfer
+            continue
+        if not bodies:
+            start = transfer.offset
+        bodies.append(transfer.body)
+        end = transfer.end
+    if fault is not None:
+        raise fault
+
+
 class AckReader:
     """A master's side: takes bytes as they come, gives the newest whole report."""
 

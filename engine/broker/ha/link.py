@@ -1,5 +1,8 @@
 """One slave's connection, at its master: who reads its reports, and who writes the log to it.
 
+Two threads read and write. Where puts wait for slaves, and without TLS, most of it is done by the loop that puts: it
+sends what there is when the writing thread has nothing left to do, and reads the reports in place of the other.
+
 A report says what the slave has. The first one says where to begin, and confirms nothing; each later one confirms what
 was sent on this connection, and one beyond that is a fault that ends it: nobody can acknowledge what he was not sent.
 The handshake and the first report have haHousekeepingInterval together, and so has each whole report after it.
@@ -60,6 +63,17 @@ class LinkEvents(Protocol):
         """It has gone."""
 
 
+class Reads(Protocol):
+    """An event loop that reads for a thread."""
+
+    def __call__(self, descriptor: int, look: Callable[[], bool]) -> Callable[[], None]:
+        """Have `look` called, in the loop's thread, when there is something to read, until it gives False.
+
+        Returns what ends that; when it returns, `look` is not called any more.
+        """
+        ...
+
+
 class Link:
     """See the module. Thread-safe.
 
@@ -70,6 +84,8 @@ class Link:
         peer: `ip:port`; `host`: its address alone.
         settings: times and sizes.
         gather_s: what comes within this time goes together.
+        reads: the loop that senders are answered in: it reads the reports after the first, where it can; None: our
+            thread does.
 
     Attributes:
         acked: physical offset that it reported last, None before its first report.
@@ -86,7 +102,11 @@ class Link:
         peer: tuple[str, str],
         settings: HaSettings,
         gather_s: float,
+        reads: Reads | None = None,
     ) -> None:
+        self._reads = reads
+        self._acks = AckReader()
+        self._failure: OSError | RStoreError | None = None
         self._gather_s = gather_s
         self._events = events
         self._log = log
@@ -95,11 +115,14 @@ class Link:
         self._condition = threading.Condition()
         self._woken = False
         self._closed = False
-        self._from = self._sent = 0
+        self._next = self._sent = 0
+        self._idle = False
+        self._rest = b""  # of a transfer of which the system took a part
+        self._written = 0.0
         self._threads: list[threading.Thread] = []
         self._running = 0
         self.host, self.address = peer
-        self.began = self._moved = time.monotonic()
+        self.began = self._moved = self._heard = time.monotonic()
         self.is_slave = False
         self.acked: int | None = None
         self.confirmed: int | None = None
@@ -115,11 +138,16 @@ class Link:
                 thread.join(_END_S)
 
     def wake(self) -> None:
-        """There is more to send."""
+        """There is more to send.
+
+        Where nothing is gathered, and the writing thread waits, it is sent here, as far as the system takes it: a
+        sender waits for its way to the slave and back, and each change of threads is part of that.
+        """
         if not self._woken:
             with self._condition:
-                self._woken = True
-                self._condition.notify_all()
+                if not (self._idle and self._send_at_once()):
+                    self._woken = True
+                    self._condition.notify_all()
 
     def close(self, why: str = "closed") -> None:
         """Let it go; a second time does nothing."""
@@ -175,23 +203,57 @@ class Link:
     def _read(self) -> None:
         if not self._greet():
             return
-        reader = AckReader()
         limit_s = self._settings.housekeeping_ms / 1000
-        heard = self.began  # of a whole report: a byte now and then is no sign of life
-        while data := self._receive(heard + limit_s):
-            try:
-                offset = reader.feed(data)
-            except BadTransfer as error:
-                self._events.rejected(self.address, Rejection.FAULT, str(error))
-                raise
-            if offset is None:
-                continue
-            heard = time.monotonic()
-            end = self._log.max_offset
-            if self.acked is None:
-                self._start_at(offset, end)
-            else:
-                self._report(offset)
+        while data := self._receive(self._heard + limit_s):
+            self._take(data)
+            descriptor = self._stream.descriptor
+            if self.acked is not None and self._reads is not None and descriptor is not None:
+                self._watch(self._reads(descriptor, self._look), limit_s)
+                break
+
+    def _take(self, data: bytes) -> None:
+        """What the slave says. Raises BadTransfer, FormatError: no slave says that."""
+        try:
+            offset = self._acks.feed(data)
+        except BadTransfer as error:
+            self._events.rejected(self.address, Rejection.FAULT, str(error))
+            raise
+        if offset is None:
+            return
+        self._heard = time.monotonic()  # a whole report: a byte now and then is no sign of life
+        if self.acked is None:
+            self._start_at(offset, self._log.max_offset)
+        else:
+            self._report(offset)
+
+    def _watch(self, end: Callable[[], None], limit_s: float) -> None:
+        """Wait while the loop reads. Raises what it met; TimeoutError: it heard nothing."""
+        try:
+            while self._failure is None and not self._closed:
+                left = self._heard + limit_s - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                with self._condition:
+                    self._condition.wait_for(lambda: self._closed or self._failure is not None, left)
+        finally:
+            end()
+        if self._failure is not None:
+            raise self._failure
+
+    def _look(self) -> bool:
+        """In the loop: take what has come; False: nothing more will."""
+        try:
+            data = self._stream.receive_at_once(_PIECE)
+            if data == b"":
+                raise ConnectionError("the connection was closed")
+            if data:
+                self._take(data)
+        except (OSError, RStoreError) as error:
+            with self._condition:
+                self._failure = error
+                self._condition.notify_all()
+            return False
+        return True
 
     def _greet(self) -> bool:
         """TLS, where it is wanted, within the time for the first report."""
@@ -239,7 +301,7 @@ class Link:
         if start < first:
             self._stream.send([encode_header(first, 0)])
             raise FormatError(f"slave requested offset {start}, before the log start {first}")
-        self._from = start
+        self._next = start
         self._sent = max(start, offset)
         self._moved = time.monotonic()
         self.acked = min(offset, end)
@@ -248,25 +310,50 @@ class Link:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        next_offset = self._from
         heartbeat_s = self._settings.heartbeat_ms / 1000
-        written = time.monotonic()
+        self._written = time.monotonic()
         while not self._closed:
             self._woken = False
-            sent = self._send(next_offset)
+            if self._rest:
+                rest, self._rest = self._rest, b""
+                self._stream.send([rest])
+            sent = self._send(self._next)
             now = time.monotonic()
             if sent:
-                next_offset, written = next_offset + sent, now
+                self._next, self._written = self._next + sent, now
                 if self._gather_s and sent < self._settings.batch:
                     time.sleep(self._gather_s)
-            elif now - written >= heartbeat_s:
-                self._stream.send([encode_header(next_offset, 0)])
-                written = now
+            elif now - self._written >= heartbeat_s:
+                self._stream.send([encode_header(self._next, 0)])
+                self._written = now
             else:
-                with self._condition:
-                    self._condition.wait_for(
-                        lambda: self._closed or self._woken, min(_LOOK_S, heartbeat_s - (now - written))
-                    )
+                self._wait(heartbeat_s - (now - self._written))
+
+    def _wait(self, most_s: float) -> None:
+        """Until there is more to send than `wake` could, or for a while."""
+        with self._condition:
+            self._idle = not self._gather_s
+            self._condition.wait_for(lambda: self._closed or self._woken, min(_LOOK_S, most_s))
+            self._idle = False
+
+    def _send_at_once(self) -> bool:
+        """Send the next transfer in place of the writing thread, which waits; False: it has to do the rest."""
+        body = self._log.read(self._next, self._settings.batch)
+        if not len(body) or self._closed:
+            return False
+        header = encode_header(self._next, len(body))
+        before, self._sent = self._sent, self._next + len(body)
+        try:
+            done = self._stream.send_at_once((header, body))
+        except OSError:  # the writing thread meets it, too
+            done = 0
+        if not done:
+            self._sent = before
+            return False
+        self._next, self._written = self._sent, time.monotonic()
+        if done < len(header) + len(body):
+            self._rest = (header + bytes(body))[done:]
+        return not self._rest and len(body) < self._settings.batch
 
     def _send(self, offset: int) -> int:
         """Some transfers; how many bytes of the log they have, 0: there is nothing more."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Collection, Iterable
 
+    from engine.broker.ha.link import Reads
     from engine.broker.ha.settings import HaSettings
     from engine.errors import RStoreError
     from engine.store import MessageStore
@@ -69,6 +70,7 @@ class MasterService:
         begin: has called what begins a transfer that puts wait for, at once or a moment later: so many have one.
         tls: of slaves' connections; None: plain text.
         registered: addresses of the slaves that registered; called in a thread of ours.
+        reads: see Link; where puts wait for slaves.
 
     Attributes:
         rejections: connections that are no slaves, or no longer, by reason.
@@ -85,8 +87,10 @@ class MasterService:
         *,
         tls: ssl.SSLContext | None = None,
         registered: Callable[[], Collection[str]] = tuple,
+        reads: Reads | None = None,
     ) -> None:
         self._tls = tls
+        self._reads = reads
         self._registered = registered
         self.rejections = dict.fromkeys((one.value for one in Rejection), 0)
         self._begin = begin
@@ -190,14 +194,15 @@ class MasterService:
             self._serve(client, (host, peer))
 
     def _serve(self, client: socket.socket, peer: tuple[str, str]) -> None:
-        gather_s = 0.0 if self._store.config.broker_role is BrokerRole.SYNC_MASTER else _GATHER_S
+        waits = self._store.config.broker_role is BrokerRole.SYNC_MASTER
+        gather_s, reads = (0.0, self._reads) if waits else (_GATHER_S, None)
         limit_s = self._settings.housekeeping_ms / 1000
         try:
             stream = Stream(client, limit_s) if self._tls is None else TlsStream(client, limit_s, self._tls)
         except OSError:  # it has gone already
             client.close()
             return
-        link = Link(self, self._store.log, stream, peer, self._settings, gather_s)
+        link = Link(self, self._store.log, stream, peer, self._settings, gather_s, reads)
         with self._lock:
             self._links = (*self._links, link)
         try:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+from engine.broker.ha.loop_reads import LoopReads
 from engine.broker.ha.master import MasterService, SlaveState
 from engine.broker.ha.slave import Copied, LinkStatus, SlaveClient
 from engine.broker.ha.sync import SlaveSync
@@ -173,7 +174,7 @@ class Role:
     def _serve(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         master = MasterService(
             self._store, host, port, self._settings, self._log, self._after_this,
-            tls=tls, registered=lambda: self._registered,
+            tls=tls, registered=lambda: self._registered, reads=LoopReads(self._loop),
         )  # fmt: skip
         port = master.start()
         self._master = master

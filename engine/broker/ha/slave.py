@@ -31,7 +31,7 @@ from engine.config import FlushDiskType
 from engine.errors import RStoreError, StorageError
 from engine.log.incoming import BadRecord
 from engine.wire.address import parse_address
-from engine.wire.ha import BadTransfer
+from engine.wire.ha import BadTransfer, joined
 
 if TYPE_CHECKING:
     from engine.broker.ha.settings import HaSettings
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from engine.store import MessageStore
     from engine.wire.ha import TransferReader
 
-_PIECE = 1 << 18
+_PIECE = 1 << 20
 _PER_S = 4
 """Pieces a second at least, where a rate is given."""
 _LOOK_S = 0.5
@@ -311,11 +311,12 @@ class SlaveClient:
                 self._stopping.wait(free_at - now)
 
     def _take(self, reader: TransferReader, follower: Follower, data: memoryview) -> None:
-        for error in self._store.flags.errors:
+        flags = self._store.flags
+        for error in flags.errors if flags.flag_bits else ():
             raise error  # a damaged record, a queue that can't be written: nothing is appended after it
         appended, compared = follower.appended, follower.compared
         try:
-            for transfer in reader.feed(data):
+            for transfer in joined(reader.feed(data)):
                 follower.take(transfer)
         except StorageError:
             self._at_home = True

@@ -231,3 +231,24 @@ def test_nothing_can_be_read_of_a_closed_log(config: StoreConfig) -> None:
     log.close(clean=True)
     with pytest.raises(StorageError):
         log.append(message())
+
+
+def test_much_of_a_masters_log_that_cannot_be_written_leaves_nothing(log: CommitLog, tmp_path: Path) -> None:
+    for _ in range(150):
+        log.append(message(bytes(1000)))
+    data = b"".join(bytes(log.read(one.offset, SIZE)) for one in log.segments)
+    assert len(data) > 100_000
+    disk = FaultyDisk(None)
+    slave = CommitLog(disk, small(tmp_path / "slave", mapped_file_size_commit_log=1 << 20))
+    slave.open(0, {})
+    slave.append_raw(0, data[:1000])
+    disk.fail_when(lambda doing: doing.operation is Operation.WRITE and doing.length > 90_000, errno.EIO)
+    with pytest.raises(WriteFailed):
+        slave.append_raw(1000, data[1000:])
+    assert slave.max_offset == 1000
+    disk.heal()
+    file = slave.segments[0].path
+    assert not any(Path(file).read_bytes()[1000:])
+    slave.append_raw(1000, data[1000:])
+    assert bytes(slave.read(0, len(data))) == data
+    slave.close(clean=True)

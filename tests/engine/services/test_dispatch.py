@@ -18,7 +18,15 @@ from engine.files.disk import Disk
 from engine.log.commitlog import CommitLog
 from engine.log.derive import Keys, TopicQueue
 from engine.log.state import QueueState
-from engine.services.dispatch import GATHER_MOST_MS, GATHER_MS, SHARE, Arrival, DispatchService, still_owed
+from engine.services.dispatch import (
+    GATHER_MOST_MS,
+    GATHER_MS,
+    SHARE,
+    SLAVE_MOST_MS,
+    Arrival,
+    DispatchService,
+    still_owed,
+)
 from engine.services.queue_table import QueueTable
 from engine.services.running_flags import Flag, RunningFlags
 from tests.engine.opening import message, small
@@ -220,16 +228,16 @@ def test_messages_that_come_singly_wait_for_nothing(rig: Rig, monkeypatch: pytes
         assert rig.dispatch.position == end
 
 
-@given(st.lists(st.floats(0, 10), min_size=1, max_size=50))
-def test_under_load_others_have_their_share_whatever_was_before(turns: list[float]) -> None:
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=50), st.sampled_from((GATHER_MOST_MS, SLAVE_MOST_MS)))
+def test_under_load_others_have_their_share_whatever_was_before(turns: list[float], most: int) -> None:
     owed, rest = 0.0, 1e6
     for took in turns:  # one right after another: the rest is what was gathered
-        before, owed = owed, still_owed(owed, rest, took)
-        rest = max(0.0, owed - GATHER_MOST_MS)
-        share = max(GATHER_MS - took, min(SHARE * took, GATHER_MOST_MS))
-        assert rest <= GATHER_MOST_MS
-        assert rest == pytest.approx(max(0.0, min(before, GATHER_MOST_MS) + share - GATHER_MOST_MS))
-        if before >= GATHER_MOST_MS:
+        before, owed = owed, still_owed(owed, rest, took, most)
+        rest = max(0.0, owed - most)
+        share = max(GATHER_MS - took, min(SHARE * took, most))
+        assert rest <= most
+        assert rest == pytest.approx(max(0.0, min(before, most) + share - most))
+        if before >= most:
             assert rest == pytest.approx(share)
 
 

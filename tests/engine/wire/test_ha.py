@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.wire.ha import MAX_BODY, AckReader, BadTransfer, Transfer, TransferReader, encode_ack, encode_header
+from engine.wire.ha import (
+    MAX_BODY,
+    AckReader,
+    BadTransfer,
+    Transfer,
+    TransferReader,
+    encode_ack,
+    encode_header,
+    joined,
+)
 
 transfers = st.builds(Transfer, st.integers(0, (1 << 63) - 301), st.binary(max_size=300))
 
@@ -41,6 +52,30 @@ def test_transfers_in_any_pieces(put: list[Transfer], sizes: list[int]) -> None:
         at, turn = at + size, turn + 1
     assert found == put
     assert not reader.within
+
+
+@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=30)), max_size=20), st.booleans())
+def test_what_goes_on_where_another_ends_is_one(pieces: list[tuple[bool, bytes]], faulty: bool) -> None:
+    put, at = [], 0
+    for goes_on, body in pieces:
+        at += 0 if goes_on else 7
+        put.append(Transfer(at, body))
+        at += len(body)
+    data = b"".join(map(frame, put)) + (encode_header(-1, 0) if faulty else b"")
+    found: list[Transfer] = []
+    try:
+        found.extend(joined(TransferReader().feed(data)))
+        assert not faulty
+    except BadTransfer:  # after all that came before it
+        assert faulty
+
+    def filled(transfers: list[Transfer]) -> list[tuple[int, int]]:
+        return [(one.offset + i, byte) for one in transfers for i, byte in enumerate(bytes(one.body))]
+
+    assert filled(found) == filled(put)
+    assert [one.offset for one in found if not one.body] == [one.offset for one in put if not one.body]
+    for one, following in itertools.pairwise(found):
+        assert not (one.body and following.body and one.end == following.offset)
 
 
 @given(st.lists(st.integers(0, (1 << 63) - 1), min_size=1, max_size=9), st.lists(st.integers(1, 20), min_size=1))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.broker.ha.loop_reads import LoopReads
 from engine.broker.ha.master import MasterService
 from engine.broker.ha.settings import HaSettings
 from engine.broker.ha.slave import SlaveClient
@@ -24,7 +27,7 @@ WAIT_S = 60
 
 
 class Pair:
-    """A master that listens, and slaves that follow it."""
+    """A master that listens, and slaves that follow it. A loop reads reports to a SYNC_MASTER, as in the daemon."""
 
     def __init__(
         self,
@@ -38,7 +41,13 @@ class Pair:
         self.registered: set[str] = set()
         self.changes = changes
         self.master = MessageStore.open(small(root / "master", broker_role=role, slave_timeout=500, **changes))
-        self.service = MasterService(self.master, "127.0.0.1", 0, ha, LOG, tls=tls, registered=lambda: self.registered)
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        self.service = MasterService(
+            self.master, "127.0.0.1", 0, ha, LOG,
+            tls=tls, registered=lambda: self.registered, reads=LoopReads(self.loop),
+        )  # fmt: skip
         self.port = self.service.start()
         self.slaves: list[tuple[MessageStore, SlaveClient]] = []
 
@@ -73,6 +82,10 @@ class Pair:
         while self.slaves:
             self.close_slave()
         self.service.stop()
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.thread.join()
+            self.loop.close()
         self.master.close()
 
 

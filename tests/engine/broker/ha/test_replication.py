@@ -136,6 +136,49 @@ def test_a_report_that_cannot_be_true_ends_the_connection(pair: Callable[..., Pa
     assert one.master.put(message()).status is PutMessageStatus.SLAVE_NOT_AVAILABLE
 
 
+@pytest.mark.parametrize("report", [1 << 40, -1])
+def test_so_does_a_later_one(pair: Callable[..., Pair], report: int) -> None:
+    one = pair(BrokerRole.SYNC_MASTER)
+    one.put(1)
+    with socket.create_connection(("127.0.0.1", one.port)) as link:
+        link.settimeout(WAIT_S)
+        link.sendall(encode_ack(1))
+        assert link.recv(1)
+        link.sendall(encode_ack(one.master.log.max_offset))
+        until(lambda: bool(one.service.slaves) and one.service.slaves[0].lag == 0)
+        link.sendall(encode_ack(report))
+        while link.recv(1 << 16):
+            pass
+    until(lambda: one.service.rejections["fault"] == 1)
+    until(lambda: not one.service.slaves)
+    assert one.master.put(message()).status is PutMessageStatus.SLAVE_NOT_AVAILABLE
+
+
+def test_a_slave_that_takes_little_at_a_time_gets_every_byte(pair: Callable[..., Pair], tmp_path: Path) -> None:
+    one = pair(BrokerRole.SYNC_MASTER)
+    one.put(1)
+    data = bytearray(1)
+    reader = TransferReader()
+    with socket.socket() as link:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        link.connect(("127.0.0.1", one.port))
+        link.settimeout(WAIT_S)
+        link.sendall(encode_ack(1))
+        until(lambda: bool(one.service.slaves) and one.service.slaves[0].acked is not None)
+        stream = one.service._links[0]._stream  # the system takes a part of a transfer only
+        stream._link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        for _ in range(50):
+            one.put(1, 20_000)
+            while len(data) < one.master.log.max_offset:
+                for offset, body in reader.feed(link.recv(3001)):
+                    assert offset == len(data)
+                    data += body
+                link.sendall(encode_ack(len(data)))
+    end = one.master.log.max_offset
+    one.close()
+    assert bytes(data) == log_of(tmp_path / "master", end)
+
+
 def test_transfers_stay_within_files_and_batches(pair: Callable[..., Pair]) -> None:
     one = pair()
     one.put(2000)
