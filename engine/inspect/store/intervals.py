@@ -18,6 +18,8 @@ _FEW = 16
 class Intervals:
     """A set of integers as sorted, disjoint, non-touching half-open intervals."""
 
+    __slots__ = ("_ends", "_starts")
+
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []

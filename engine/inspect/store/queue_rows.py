@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.files.written import written_end
-from engine.format.queue_unit import PRE_BLANK_SIZE, UNIT_SIZE, decode_many, unit_dtype
+from engine.format.queue_unit import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, decode_many, unit_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,6 +120,22 @@ class QueueRows:
             parts.append(np.zeros(end - at, dtype=unit_dtype()))
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, dtype=unit_dtype())
 
+    def place_of(self, offset: int) -> tuple[int, int]:
+        """Physical offset and size that one row says."""
+        place: int
+        size: int
+        if self._held is not None and self.first <= offset < self.extent and self._rows:
+            place, size, _ = UNIT.unpack_from(self._rows, (offset - self.first) * UNIT_SIZE)
+        else:
+            place, size, _ = self.read(offset, offset + 1)[0].item()
+        return place, size
+
+    def message_at(self, offset: int) -> tuple[int, int] | None:
+        """The same; None: the row is no unit of a message."""
+        place, size = self.place_of(offset)
+        real = place >= 0 and size > 0 and not (size == PRE_BLANK_SIZE and place == 0)
+        return (place, size) if real else None
+
     def holds(self, start: int, units: memoryview) -> bool:
         """Whether one file holds just these bytes, 20 a unit, from the queue offset `start` on."""
         low, high = start * UNIT_SIZE, start * UNIT_SIZE + len(units)
@@ -171,24 +187,33 @@ class QueueRows:
         for file in reversed(self.files):
             reader = self._disk.open_reader(file.path)
             try:
-                last = written_end(reader, 0, file.size)
-                if last:
-                    self._hold(file, reader, last)
+                last = self._hold(file, reader)
+                if last is None:
+                    last = written_end(reader, 0, file.size)
             finally:
                 reader.close()
             if last:
                 return (file.offset + last + UNIT_SIZE - 1) // UNIT_SIZE
         return self.first
 
-    def _hold(self, file: SegmentFile, reader: RawFile, last: int) -> None:
-        size = -(-last // UNIT_SIZE) * UNIT_SIZE
+    def _hold(self, file: SegmentFile, reader: RawFile) -> int | None:
+        """Hold the rows of a short queue; after which byte the file has zeros only, None: it is not short."""
         held = self._held
-        if held is None or len(self.files) > 1 or file.offset % UNIT_SIZE or not size <= min(_SHORT, held.left):
-            return
-        rows = bytes(reader.read(0, size))
-        if len(rows) == size:  # else the file ends within a row
-            self._rows = rows
+        if held is None or len(self.files) > 1 or file.offset % UNIT_SIZE:
+            return None
+        start = reader.next_data(0, file.size)
+        if start is None:
+            return 0
+        end = reader.next_hole(start, file.size)
+        if end > min(_SHORT, held.left) or reader.next_data(end, file.size) is not None:
+            return None
+        data = bytes(reader.read(0, end))
+        last = len(data.rstrip(b"\0"))
+        size = -(-last // UNIT_SIZE) * UNIT_SIZE
+        if size <= len(data):  # else the file ends within a row, or a hole begins there
+            self._rows = data[:size]
             held.left -= size
+        return last
 
 
 def _cut(start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -212,7 +237,7 @@ def first_at(rows: QueueRows, end: int, physical: int) -> int:
     """
 
     def is_kept(offset: int) -> bool:
-        row = rows.read(offset, offset + 1)
-        return bool(is_real(row)[0]) and int(row["physical_offset"][0]) >= physical
+        message = rows.message_at(offset)
+        return message is not None and message[0] >= physical
 
     return rows.first + bisect_left(range(rows.first, end), True, key=is_kept)

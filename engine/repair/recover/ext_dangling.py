@@ -62,11 +62,10 @@ def _dangling_rows(disk: Disk, root: str, rows: QueueRows, ext_file_size: int) -
 
 
 def _has_addresses(rows: QueueRows) -> bool:
-    head = rows.read(rows.first, min(rows.first + _SAMPLE, rows.extent))
-    if len(_addressed(head)):
-        return True
-    after = max(rows.first + len(head), rows.extent - _SAMPLE)
-    return bool(len(_addressed(rows.read(after, rows.extent))))
+    start, end = rows.first, rows.extent
+    if end - start <= 2 * _SAMPLE:
+        return bool(len(_addressed(rows.read(start, end))))
+    return any(len(_addressed(rows.read(low, low + _SAMPLE))) for low in (start, end - _SAMPLE))
 
 
 def _addressed(chunk: NDArray[np.void]) -> NDArray[np.intp]:

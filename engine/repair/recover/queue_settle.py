@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from engine.format.quantities import counted
@@ -33,8 +33,6 @@ MAX_FILL = 1 << 22
 """Units that one jump of queue offsets may fill; a larger one is a damaged field."""
 NAMED = 20
 """Findings of one kind that are named one by one."""
-_FIRST_UNITS = 16
-"""Of a queue's first units, how many are judged before all others."""
 
 
 class Settler:
@@ -272,7 +270,7 @@ class Settler:
         account = state.account
         rows = account.rows
         end = max(account.right.end, state.written.end)
-        whole = union(account.right, state.written)
+        whole = union(account.right, state.written) if state.written else account.right
         extent = rows.extent if rows is not None else 0
         cut, cut_end = (
             self._after_the_log_end(rows, max(end, rows.first)) if rows is not None and extent > end else (0, 0)
@@ -380,8 +378,10 @@ class Settler:
         rows = state.account.rows
         if rows is not None:
             for start, end in state.account.right:
-                few = min(start + _FIRST_UNITS, end)  # mostly the first one is: of many queues not each unit is judged
-                for piece in chain(rows.pieces(start, few), rows.pieces(few, end)):
+                first = rows.message_at(start)  # mostly that is it: of many queues not each unit is judged
+                if first is not None and first[0] >= self._log.begin:
+                    return min((start, *candidates))
+                for piece in rows.pieces(start, end):
                     offsets, units = real_rows(rows, *piece)
                     live = np.flatnonzero(units["physical_offset"] >= self._log.begin)
                     if len(live):
@@ -395,5 +395,5 @@ class Settler:
         if end == state.top[0]:
             return state.top[1]
         assert state.account.rows is not None
-        row = state.account.rows.read(end - 1, end)[0]
-        return int(row["physical_offset"]) + int(row["size"])
+        place, size = state.account.rows.place_of(end - 1)
+        return place + size
