@@ -205,12 +205,12 @@ class QueueRows:
         if start is None:
             return 0
         end = reader.next_hole(start, file.size)
-        if end > min(_SHORT, held.left) or reader.next_data(end, file.size) is not None:
+        if end > _SHORT or reader.next_data(end, file.size) is not None:
             return None
         data = bytes(reader.read(0, end))
         last = len(data.rstrip(b"\0"))
         size = -(-last // UNIT_SIZE) * UNIT_SIZE
-        if size <= len(data):  # else the file ends within a row, or a hole begins there
+        if size <= min(len(data), held.left):  # more than there is where the file ends within a row, or a hole begins
             self._rows = data[:size]
             held.left -= size
         return last

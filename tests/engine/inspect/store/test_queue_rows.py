@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from engine.files.disk import Disk
 from engine.files.listing import SegmentFile
-from engine.format.queue_unit import UNIT_SIZE
-from engine.inspect.store.queue_rows import HeldRows, QueueRows
+from engine.format.queue_unit import PRE_BLANK, UNIT_SIZE, QueueUnit
+from engine.inspect.store.queue_rows import HeldRows, QueueRows, is_real
 from engine.inspect.store.survey import QueueFiles
 from engine.log.derive import TopicQueue
 
-FILES = st.lists(st.tuples(st.binary(max_size=70), st.integers(0, 90).map(bytes)).map(b"".join), min_size=1, max_size=2)
+UNITS = st.sampled_from([PRE_BLANK, QueueUnit(0, 90, 1), QueueUnit(1 << 40, 1, -7), QueueUnit(5, 0, 0)])
+CONTENTS = st.binary(max_size=70) | st.lists(UNITS, max_size=4).map(lambda units: b"".join(u.encode() for u in units))
+FILES = st.lists(st.tuples(CONTENTS, st.integers(0, 90).map(bytes)).map(b"".join), min_size=1, max_size=2)
 QUEUE_OFFSETS = st.integers(0, 12)
 
 
@@ -54,6 +56,11 @@ def test_held_rows_are_those_of_the_file(
         assert holding.read(low, high).tobytes() == there.tobytes()
         for units in (there.tobytes(), there.tobytes()[:-1] + b"\1"):
             assert holding.holds(low, memoryview(units)) == plain.holds(low, memoryview(units))
+        for offset, row in enumerate(there, low):
+            (real,) = is_real(there[offset - low : offset - low + 1])
+            for rows in (plain, holding):
+                assert rows.place_of(offset) == (row["physical_offset"], row["size"])
+                assert rows.message_at(offset) == (rows.place_of(offset) if real else None)
     assert holding.extent == plain.extent
 
 
