@@ -7,6 +7,7 @@ it makes is sent outside of it, in its order.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import ssl
@@ -41,9 +42,8 @@ class Stream:
         self._link = link
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.settimeout(write_s)
-        self._readable, self._writable = select.poll(), select.poll()
+        self._readable = select.poll()
         self._readable.register(link, select.POLLIN)
-        self._writable.register(link, select.POLLOUT)
 
     def greet(self, limit_s: float) -> None:
         """What comes before the first byte. Raises OSError: the peer is not served; TimeoutError."""
@@ -60,9 +60,10 @@ class Stream:
 
     def receive_at_once(self, most: int) -> bytes | None:
         """Some bytes that are here already, b"" at the end; None: there are none. Raises OSError."""
-        if not self._readable.poll(0):
+        try:  # the socket's own calls wait, as long as a write may take
+            return os.read(self._link.fileno(), most)
+        except BlockingIOError:
             return None
-        return self._link.recv(most)
 
     def send(self, parts: Sequence[bytes | memoryview]) -> None:
         """All of them. Raises OSError, TimeoutError."""
@@ -74,9 +75,10 @@ class Stream:
 
     def send_at_once(self, parts: Sequence[bytes | memoryview]) -> int:
         """As many bytes of them as the system takes without a wait; none where that can't be told. Raises OSError."""
-        if not self._writable.poll(0):
+        try:
+            return os.writev(self._link.fileno(), parts)
+        except BlockingIOError:
             return 0
-        return self._link.sendmsg(parts, [], socket.MSG_DONTWAIT)
 
     def shut(self) -> None:
         """End it for both threads, wherever they wait."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from engine.errors import StorageError
+from engine.errors import OutOfDescriptors, StorageError
 from engine.format.record import BLANK_SIZE
 from engine.log.results import AppendedRun
 
@@ -76,6 +76,8 @@ def append_by_call(file: MappedFile, data: bytes | bytearray | memoryview) -> in
     position = file.wrote_position
     try:
         return file.append_many(data)
+    except OutOfDescriptors:  # nothing was written, and the map needs none
+        return file.append(data)
     except StorageError:
         if not file.has_write_buffer:  # it could look like records
             with contextlib.suppress(StorageError):

@@ -145,7 +145,7 @@ class Link:
         """
         if not self._woken:
             with self._condition:
-                if not (self._idle and self._send_at_once()):
+                if not (self._idle and not self._woken and self._send_at_once()):
                     self._woken = True
                     self._condition.notify_all()
 
@@ -338,14 +338,15 @@ class Link:
 
     def _send_at_once(self) -> bool:
         """Send the next transfer in place of the writing thread, which waits; False: it has to do the rest."""
-        body = self._log.read(self._next, self._settings.batch)
-        if not len(body) or self._closed:
-            return False
-        header = encode_header(self._next, len(body))
-        before, self._sent = self._sent, self._next + len(body)
+        before = self._sent
         try:
+            body = self._log.read(self._next, self._settings.batch)
+            if not len(body) or self._closed:
+                return False
+            header = encode_header(self._next, len(body))
+            self._sent = self._next + len(body)  # before: as in `_send`
             done = self._stream.send_at_once((header, body))
-        except OSError:  # the writing thread meets it, too
+        except (OSError, RStoreError):  # the writing thread meets it, too
             done = 0
         if not done:
             self._sent = before
@@ -353,7 +354,7 @@ class Link:
         self._next, self._written = self._sent, time.monotonic()
         if done < len(header) + len(body):
             self._rest = (header + bytes(body))[done:]
-        return not self._rest and len(body) < self._settings.batch
+        return not self._rest and self._next >= self._log.max_offset  # a transfer ends with its file
 
     def _send(self, offset: int) -> int:
         """Some transfers; how many bytes of the log they have, 0: there is nothing more."""

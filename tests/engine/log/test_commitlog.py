@@ -252,3 +252,18 @@ def test_much_of_a_masters_log_that_cannot_be_written_leaves_nothing(log: Commit
     slave.append_raw(1000, data[1000:])
     assert bytes(slave.read(0, len(data))) == data
     slave.close(clean=True)
+
+
+def test_much_of_a_masters_log_needs_no_descriptor_that_is_not_there(log: CommitLog, tmp_path: Path) -> None:
+    for _ in range(150):
+        log.append(message(bytes(1000)))
+    data = b"".join(bytes(log.read(one.offset, SIZE)) for one in log.segments)
+    disk = FaultyDisk(None)
+    slave = CommitLog(disk, small(tmp_path / "slave", mapped_file_size_commit_log=1 << 20))
+    slave.open(0, {})
+    slave.append_raw(0, data[:1000])
+    disk.fail_when(lambda doing: doing.operation is Operation.OPEN, errno.EMFILE)
+    slave.append_raw(1000, data[1000:])
+    disk.heal()
+    assert bytes(slave.read(0, len(data))) == data
+    slave.close(clean=True)

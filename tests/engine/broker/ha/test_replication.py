@@ -6,10 +6,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from engine.broker.ha.settings import HaSettings
 from engine.broker.ha.slave import LinkStatus
 from engine.config import BrokerRole
 from engine.log.results import PutMessageStatus
@@ -177,6 +179,40 @@ def test_a_slave_that_takes_little_at_a_time_gets_every_byte(pair: Callable[...,
     end = one.master.log.max_offset
     one.close()
     assert bytes(data) == log_of(tmp_path / "master", end)
+
+
+def test_what_begins_the_next_file_goes_with_what_ends_this_one(
+    pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.broker.ha.link._LOOK_S", 600.0)
+    one = pair(BrokerRole.SYNC_MASTER, ha=HaSettings(heartbeat_ms=600_000, housekeeping_ms=600_000))
+    one.put(1)
+    with socket.create_connection(("127.0.0.1", one.port)) as link:
+        link.settimeout(WAIT_S)
+        link.sendall(encode_ack(1))
+        reader = TransferReader()
+        end = 1
+        for _ in range(20):  # of 20 KB each, in files of 64 KiB; each is one wake
+            while end < one.master.log.max_offset:
+                end = max(end, *(transfer.end for transfer in reader.feed(link.recv(1 << 16))), 0)
+            one.put(1, 20_000)
+        assert len(one.master.log.segments) > 5
+
+
+def test_puts_of_many_threads_go_in_order(pair: Callable[..., Pair], tmp_path: Path) -> None:
+    one = pair(BrokerRole.SYNC_MASTER)
+    client = one.slave()
+    until(lambda: bool(one.service.slaves) and one.service.slaves[0].acked is not None)
+    stream = one.service._links[0]._stream
+    stream._link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(one.put, 40, 9000) for _ in range(8)]:
+            done.result()
+    end = one.master.log.max_offset
+    until(lambda: client.state.end == end)
+    assert client.state.error is None
+    one.close()
+    assert log_of(tmp_path / "slave", end) == log_of(tmp_path / "master", end)
 
 
 def test_transfers_stay_within_files_and_batches(pair: Callable[..., Pair]) -> None:
