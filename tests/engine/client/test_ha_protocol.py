@@ -20,17 +20,11 @@ WORDS = GREETED.pack(1, EPOCH.size, 500, 4) + EPOCH.pack(4, 300)
 
 @pytest.fixture
 def pair() -> Iterator[tuple[Stream, socket.socket]]:
-    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
     with ours, theirs:
-        yield Stream(ours, 5.0) if ours.family == socket.AF_INET else _Unix(ours), theirs
-
-
-class _Unix(Stream):
-    """A stream whose socket has no delay of TCP's to turn off."""
-
-    def __init__(self, link: socket.socket) -> None:
-        self._link = link
-        link.settimeout(5.0)
+        yield Stream(ours, 5.0), theirs
 
 
 def test_which_it_is() -> None:
