@@ -30,8 +30,9 @@ _NAMES_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
 _BROKER_MAIN = "org.apache.rocketmq.broker.BrokerStartup"
 _SILENT = '<configuration><appender name="N" class="ch.qos.logback.core.helpers.NOPAppender"/></configuration>'
 _LOGS = ("logback_broker.xml", "logback_namesrv.xml")
-_AROUND = (-2, 0, 1)
-"""Ports that a broker takes, from its own on: VIP, itself, HA."""
+_NAMES = 2
+_AROUND = (-2, 0, 1, _NAMES)
+"""Ports that a broker takes, from its own on: VIP, itself, HA; and its name server's."""
 
 
 OURS, APACHE = "ours", "apache"
@@ -61,7 +62,7 @@ def ours(program: Sequence[str], place: Path, settings: Mapping[str, str]) -> It
     """`rstore serve` on the store in `place`. Raises StorageError: it does not start, or does not stop cleanly."""
     port = free_port()
     conf = _written(place / "broker.conf", {"listenPort": str(port), **settings})
-    names = free_port()
+    names = port + _NAMES
     words = [*program, "serve", "--store", str(place / "store"), "-c", str(conf), "--names-port", str(names)]
     with process(words, place / "broker.log") as broker:
         yield _ready(broker, f"127.0.0.1:{names}", port, place / "broker.log")
@@ -71,7 +72,8 @@ def ours(program: Sequence[str], place: Path, settings: Mapping[str, str]) -> It
 @contextlib.contextmanager
 def theirs(peer: Apache, place: Path, settings: Mapping[str, str]) -> Iterator[Running]:
     """Apache's name server and broker on the store in `place`. Raises StorageError: they do not start."""
-    port, names = free_port(), free_port()
+    port = free_port()
+    names = port + _NAMES
     for name in _LOGS:
         (place / "conf").mkdir(parents=True, exist_ok=True)
         (place / "conf" / name).write_text(_SILENT)
