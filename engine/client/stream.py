@@ -59,7 +59,7 @@ class Stream:
         return self._link.recv_into(buffer)
 
     def receive_at_once(self, most: int) -> bytes | None:
-        """Some bytes that are here already, b"" at the end; None: there are none. Raises OSError."""
+        """Some bytes that are here, b"" at the end; None: none are. Where there is a descriptor. Raises OSError."""
         try:  # the socket's own calls wait, as long as a write may take
             return os.read(self._link.fileno(), most)
         except BlockingIOError:
@@ -74,7 +74,7 @@ class Stream:
             sent = max(0, sent - len(part))
 
     def send_at_once(self, parts: Sequence[bytes | memoryview]) -> int:
-        """As many bytes of them as the system takes without a wait; none where that can't be told. Raises OSError."""
+        """As many bytes of them as the system takes without a wait; where there is a descriptor. Raises OSError."""
         try:
             return os.writev(self._link.fileno(), parts)
         except BlockingIOError:
@@ -87,7 +87,7 @@ class Stream:
 
     @property
     def descriptor(self) -> int | None:
-        """Readable when bytes are here; None: that says nothing of them."""
+        """What is read and written at once; None: what lies between it and the peer (TLS) has bytes of its own."""
         return self._link.fileno()
 
     def close(self) -> None:
@@ -146,13 +146,9 @@ class TlsStream(Stream):
                         self._tls.write(part)
             self._send_made()
 
-    def send_at_once(self, parts: Sequence[bytes | memoryview]) -> int:
-        """As of Stream: who reads may be about to write."""
-        return 0
-
     @property
     def descriptor(self) -> None:
-        """As of Stream: what TLS has read is here already."""
+        """As of Stream: what TLS has read, and not given on, can't be seen there."""
         return None
 
     def _step(self, act: Callable[[], T], limit_s: float) -> T:

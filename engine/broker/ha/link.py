@@ -332,7 +332,7 @@ class Link:
     def _wait(self, most_s: float) -> None:
         """Until there is more to send than `wake` could, or for a while."""
         with self._condition:
-            self._idle = not self._gather_s
+            self._idle = not self._gather_s and self._stream.descriptor is not None
             self._condition.wait_for(lambda: self._closed or self._woken, min(_LOOK_S, most_s))
             self._idle = False
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from engine.wire.ha import TransferReader
 
 _PIECE = 1 << 20
+"""Bytes of one read: what came together is judged, appended and reported as one."""
 _PER_S = 4
 """Pieces a second at least, where a rate is given."""
 _LOOK_S = 0.5
