@@ -125,7 +125,12 @@ class Directories(Seam):
     def link_of(self, path: str) -> str:
         """Where a symbolic link leads, as it says it; "" for what is none, or not there."""
         with self.doing(Operation.STAT, path):
-            return os.readlink(path) if os.path.islink(path) else ""
+            try:
+                return os.readlink(path)
+            except OSError as error:
+                if error.errno != errno.EINVAL and error.errno not in GONE:
+                    raise
+                return ""
 
     def mode(self, path: str) -> int:
         """Permission bits."""

@@ -85,18 +85,21 @@ def entry_of(name: str, path: str) -> Entry:
 
 def look(name: str, path: str) -> Entry | None:
     """The entry of a name, a link whose target does not exist included; None when there is no such name."""
-    try:
-        return entry_of(name, path)
-    except OSError as error:
-        if error.errno not in GONE:
-            raise
-    try:
-        target, written = os.readlink(path), os.lstat(path).st_mtime_ns
-    except OSError as error:  # EINVAL: it came into being meanwhile, as something else than a link
-        if error.errno in GONE:
-            return None
-        raise
-    return Entry(name, path, FileKind.ABSENT, 0, written, target)
+    while True:
+        try:
+            return entry_of(name, path)
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+        try:
+            target, written = os.readlink(path), os.lstat(path).st_mtime_ns
+        except OSError as error:
+            if error.errno in GONE:
+                return None
+            if error.errno != errno.EINVAL:
+                raise
+            continue  # no link: a broker made the file after the first look, which says now what it is
+        return Entry(name, path, FileKind.ABSENT, 0, written, target)
 
 
 def exists(path: str) -> bool:

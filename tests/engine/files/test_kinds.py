@@ -53,6 +53,29 @@ def test_it_is_seen(kind: FileKind, tmp_path: Path) -> None:
     assert entry.target == ("not/mounted" if kind is FileKind.ABSENT else "")
 
 
+@pytest.mark.parametrize("then", ["a file", "a link", "nothing"])
+def test_what_comes_into_being_while_it_is_looked_for(
+    then: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A broker makes its checkpoint between the two questions: is there a file, is it a link whose target is not."""
+    path = tmp_path / "checkpoint"
+    read_link = os.readlink
+
+    def late(asked: str) -> str:
+        if then == "a file":
+            path.write_bytes(b"it")
+        elif then == "a link":
+            path.symlink_to("not/mounted")
+        return read_link(asked)
+
+    monkeypatch.setattr(os, "readlink", late)
+    entry = Disk().look(str(path))
+    monkeypatch.undo()
+    kinds = {"a file": FileKind.FILE, "a link": FileKind.ABSENT, "nothing": None}
+    assert (entry and entry.kind) is kinds[then]
+    assert Disk().link_of(str(path)) == ("not/mounted" if then == "a link" else "")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", ["read", "write", "create", "read_file", "write_file", "segment", "copy"])
 def test_it_is_not_opened(kind: FileKind, how: str, tmp_path: Path) -> None:
