@@ -162,55 +162,32 @@ def open_log(split: Split, disk: Disk) -> ClosedLog:
     return ClosedLog(disk, [split.segment])
 
 
-@dataclass(slots=True)
-class LastCut:
-    """The boundary that a task found last: where its next split begins, if that is the neighbour.
-
-    Attributes:
-        path: the file; "" while there is none.
-        wish, place: physical offsets: what was wished, and the boundary at or after it.
-    """
-
-    path: str = ""
-    wish: int = -1
-    place: int = -1
-
-
-def bounds(split: Split, log: ClosedLog, *, check_crc: bool = True, last: LastCut | None = None) -> tuple[int, int]:
+def bounds(split: Split, log: ClosedLog, *, check_crc: bool = True) -> tuple[int, int]:
     """The boundaries between which the split is read; equal when no record begins in it. Raises StorageError.
 
     Args:
         split: which.
         log: `open_log` of it.
         check_crc: as `events` is told: the same for all splits of a log.
-        last: of the task, whose splits come in log order: a boundary is not looked for twice.
     """
     boundaries = Boundaries(log, max_message_size=split.store.config.max_message_size, check_crc=check_crc)
-    if split.known:
-        start = split.start
-    elif last is not None and (last.path, last.wish) == (split.segment.path, split.start):
-        start = last.place
-    else:
-        start = boundaries.at(split.segment, split.start)
+    start = split.start if split.known else boundaries.at(split.segment, split.start)
     end = boundaries.at(split.segment, split.end)
-    if last is not None:
-        last.path, last.wish, last.place = split.segment.path, split.end, end
     return start, max(start, end)
 
 
-def events(split: Split, log: ClosedLog, *, check_crc: bool = True, last: LastCut | None = None) -> Iterator[Event]:
+def events(split: Split, log: ClosedLog, *, check_crc: bool = True) -> Iterator[Event]:
     """What the engine's scan says of the split, damage with its whole length.
 
     Args:
         split: which.
         log: `open_log` of it.
         check_crc: whether a body CRC mismatch is damage.
-        last: as for `bounds`.
 
     Raises:
         FormatError: the scan doesn't end where the next split begins. StorageError.
     """
-    start, end = bounds(split, log, check_crc=check_crc, last=last)
+    start, end = bounds(split, log, check_crc=check_crc)
     if start >= min(end, split.log_end):
         return
     at = start

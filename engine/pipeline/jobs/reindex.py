@@ -18,6 +18,7 @@ All is built below the store (`reindex.tmp`), or below `output`: a directory tha
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import tempfile
 import time
@@ -46,7 +47,7 @@ from engine.pipeline.jobs.reindex_write import (
     build,
     partition,
 )
-from engine.pipeline.jobs.tasks import Failed, cores_of, grouped, unfailed
+from engine.pipeline.jobs.tasks import Failed, cores_of, grouped, joined, unfailed
 from engine.pipeline.known import demand_known
 from engine.pipeline.removal import until_quiet
 from engine.pipeline.repositories import demand_no_snapshots
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from engine.inspect.store.survey import StoreFiles
+    from engine.pipeline.splits import Split
     from engine.pipeline.stores import StoreRef
 
 BLOBS_A_TASK = 64 << 20
@@ -277,12 +279,16 @@ def _build_all(spark: SparkSession, builds: Sequence[StoreBuild], options: Reind
     """All stores in two Spark jobs; the number of splits."""
     from pyspark import StorageLevel
 
-    work: list[ScanWork] = []
-    for number, one in enumerate(builds):
-        for split in plan_splits([one.store], split_bytes=options.split_bytes, start=one.first):
-            work.append(ScanWork(number, len(work), split, one.begin, options.scope))
+    places = {one.store.name: (number, one.begin) for number, one in enumerate(builds)}
+    splits = [
+        split for one in builds for split in plan_splits([one.store], split_bytes=options.split_bytes, start=one.first)
+    ]
+    count = itertools.count()
+    groups = [
+        [_work(places[split.store.name], next(count), split, options.scope) for split in joined(group)]
+        for group in grouped(splits, cores_of(spark))
+    ]
     context = spark.sparkContext
-    groups = _groups(work, cores_of(spark))
     rows = context.parallelize(groups, len(groups)).flatMap(scan_group).persist(StorageLevel.DISK_ONLY)
     try:
         reports = sorted(unfailed(rows.flatMap(_said).collect()))
@@ -307,13 +313,13 @@ def _build_all(spark: SparkSession, builds: Sequence[StoreBuild], options: Reind
             shared.destroy()
     finally:
         rows.unpersist()
-    return len(work)
+    return len(splits)
 
 
-def _groups(work: Sequence[ScanWork], cores: int) -> list[list[ScanWork]]:
-    """As `grouped`."""
-    rest = iter(work)
-    return [[next(rest) for _ in group] for group in grouped([one.split for one in work], cores)]
+def _work(place: tuple[int, int], number: int, split: Split, scope: Scope) -> ScanWork:
+    """A piece of work for the store that has this number, and is rebuilt from this physical offset on."""
+    store, begin = place
+    return ScanWork(store, number, split, begin, scope)
 
 
 def _said(row: object) -> list[Scanned | Failed]:

@@ -16,7 +16,7 @@ from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, Units, j
 from engine.log.scan import Damage, RecordBatch
 from engine.pipeline.jobs.reindex_rows import KEY_SIZE, KeyRow, Scanned, UnitRow, key_blobs, unit_blobs
 from engine.pipeline.jobs.tasks import Failed
-from engine.pipeline.splits import LastCut, events, open_log
+from engine.pipeline.splits import events, open_log
 from engine.pipeline.worker import settle
 from engine.repair.reindex.reindex import by_queue, keys_from
 
@@ -42,10 +42,9 @@ class ScanWork(NamedTuple):
 
 def scan_group(group: Sequence[ScanWork]) -> Iterator[UnitRow | KeyRow | Scanned | Failed]:
     """On an executor: the rows of some splits, and what is said of each."""
-    last = LastCut()
     for work in group:
         try:
-            yield from _scan(work, last)
+            yield from _scan(work)
         except RStoreError as error:
             yield Failed(error)
             return
@@ -53,7 +52,7 @@ def scan_group(group: Sequence[ScanWork]) -> Iterator[UnitRow | KeyRow | Scanned
     settle()
 
 
-def _scan(work: ScanWork, last: LastCut) -> Iterator[UnitRow | KeyRow | Scanned]:
+def _scan(work: ScanWork) -> Iterator[UnitRow | KeyRow | Scanned]:
     config = work.split.store.config
     rules = DeriveRules.of(config)
     deriver = Deriver(replace(rules, index=rules.index and work.scope.index), QueueNumbers())
@@ -63,7 +62,7 @@ def _scan(work: ScanWork, last: LastCut) -> Iterator[UnitRow | KeyRow | Scanned]
     end: int | None = None
     damage: list[Damage] = []
     with open_log(work.split, Disk()) as log:
-        for event in events(work.split, log, check_crc=config.check_crc_on_recover, last=last):
+        for event in events(work.split, log, check_crc=config.check_crc_on_recover):
             if isinstance(event, Damage):
                 damage.append(event)
             elif isinstance(event, RecordBatch):

@@ -32,10 +32,10 @@ from engine.inspect.store.newer import crc_demand, property_crc_place
 from engine.log.property_crcs import CrcJudge
 from engine.log.scan import Scanner, kernels_if_loaded
 from engine.log.tally import RecordCounter, tallied
-from engine.pipeline.jobs.tasks import cores_of, grouped, run_groups
+from engine.pipeline.jobs.tasks import cores_of, grouped, joined, run_groups
 from engine.pipeline.repositories import disk_of
 from engine.pipeline.result import JobResult, Table
-from engine.pipeline.splits import SPLIT_BYTES, LastCut, bounds, demand_met, log_end, open_log, plan_splits
+from engine.pipeline.splits import SPLIT_BYTES, bounds, demand_met, log_end, open_log, plan_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,16 +79,14 @@ def run(spark: SparkSession, stores: Sequence[StoreRef], options: VerifyOptions)
     """
     began = time.monotonic()
     splits = _plan(stores, options)
-    groups = grouped(splits, cores_of(spark))
     demands = {store.name: _demand(store) for store in stores}
     work = [
-        [tuple(_Work(split, _is_first(split, options), demands[split.store.name]) for split in group)]
-        for group in groups
+        [_Work(split, _is_first(split, options), demands[split.store.name]) for split in joined(group)]
+        for group in grouped(splits, cores_of(spark))
     ]
-    checked = [one for some in run_groups(spark, work, _check_all) for one in some]
-    verified = {store.name: VerifyResult(start=options.start or 0, live=store.live) for store in stores}
-    for name, some in groupby(zip(splits, checked, strict=True), key=lambda one: one[0].store.name):
-        _merge(verified[name], list(some), options)
+    verified = _merge_all(
+        stores, [one.split for some in work for one in some], run_groups(spark, work, _check), options
+    )
     rows = [
         (s.name, s.root, f.records, f.messages, f.size, len(f.bad), f.start, f.end, f.live)
         for s, f in ((s, verified[s.name]) for s in stores)
@@ -164,19 +162,14 @@ def _is_first(split: Split, options: VerifyOptions) -> bool:
     return split.index == 0 and options.start is not None and split.segment.offset < options.start
 
 
-def _check_all(group: tuple[_Work, ...]) -> list[_Checked]:
-    """On an executor: the splits of a task, in log order."""
-    last = LastCut()
-    return [_check(work, last) for work in group]
-
-
-def _check(work: _Work, last: LastCut) -> _Checked:
+def _check(work: _Work) -> _Checked:
+    """On an executor."""
     split = work.split
     disk = disk_of(split.store)
     limit = split.store.config.max_message_size
     with open_log(split, disk) as log:
         scanner = Scanner(log, max_message_size=limit, kernels=kernels_if_loaded())
-        start, end = bounds(split, log, last=last)
+        start, end = bounds(split, log)
         if work.first:
             start = boundary(log, scanner, split.start)
             end = max(start, end)
@@ -194,6 +187,16 @@ def _events(work: _Work, disk: Disk, log: ClosedLog, scanner: Scanner, start: in
     if fast is not None:
         return RecordCounter(fast, log.read_into, demand=work.demand).count(start, end)
     return tallied(settled_events(disk, scanner, start, end, live=split.store.live), work.demand)
+
+
+def _merge_all(
+    stores: Sequence[StoreRef], splits: list[Split], checked: list[_Checked], options: VerifyOptions
+) -> dict[str, VerifyResult]:
+    """What the splits of all stores tell of each, by its name."""
+    verified = {store.name: VerifyResult(start=options.start or 0, live=store.live) for store in stores}
+    for name, some in groupby(zip(splits, checked, strict=True), key=lambda one: one[0].store.name):
+        _merge(verified[name], list(some), options)
+    return verified
 
 
 def _merge(verified: VerifyResult, checked: list[tuple[Split, _Checked]], options: VerifyOptions) -> None:

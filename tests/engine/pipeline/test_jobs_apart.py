@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from engine.config import StoreConfig
 from engine.errors import DamageInTheMiddle, InvalidArgument, RStoreError, StorageError
+from engine.files.disk import Disk
 from engine.format.property_crc import CrcDemand
-from engine.log.boundary import Boundaries
+from engine.inspect.check.verify import verify as verify_alone
 from engine.log.derive import Keys, Units
 from engine.log.source import Segment
 from engine.pipeline.jobs import verify
@@ -34,11 +35,13 @@ from engine.pipeline.jobs.reindex_rows import (
 )
 from engine.pipeline.jobs.reindex_scan import ScanWork, scan_group
 from engine.pipeline.jobs.reindex_write import StoreWork, address, build
-from engine.pipeline.jobs.tasks import Failed, grouped, unfailed
+from engine.pipeline.jobs.tasks import Failed, grouped, joined, unfailed
 from engine.pipeline.splits import SPLIT_BYTES, Split, plan_splits
 from engine.pipeline.stores import StoreRef, find_stores
 from engine.repair.reindex.index import IndexShare
 from engine.repair.reindex.reindex import Scope
+from tests.engine.repair import corpus
+from tests.support import mutate, stores
 
 
 @dataclass
@@ -138,7 +141,7 @@ def test_small_splits_share_a_task(lengths: list[int], cores: int) -> None:
 
 
 def test_a_fleet_of_small_stores_is_few_tasks() -> None:
-    assert len(grouped(splits([1000] * 1000), 2)) == 8
+    assert len(grouped(splits([1000] * 1000), 2)) == 4
 
 
 def test_splits_of_nothing() -> None:
@@ -156,28 +159,43 @@ def test_an_error_is_an_answer() -> None:
     assert list(unfailed([1, 2])) == [1, 2]
 
 
-@pytest.mark.parametrize("job", ["verify", "reindex"])
-def test_neighbouring_splits_look_for_their_boundary_once(
-    job: str, fixture_store: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was half the time of a log in many splits."""
+def test_rows_of_each_split_of_its_own(fixture_store: Callable[[str], Path]) -> None:
+    """Every boundary, though splits share tasks."""
     (store,) = find_stores([str(fixture_store("clean-small"))])
     splits = plan_splits([store], split_bytes=10_000)
     assert len(splits) > 40
-    looked: list[tuple[str, int]] = []
-    at = Boundaries.at
+    scope = Scope(queues=True, index=True)
+    rows = list(scan_group([ScanWork(0, i, split, 0, scope) for i, split in enumerate(splits)]))
+    assert sum(isinstance(row, Scanned) for row in rows) == len(splits)
+    assert sum(row.records for row in rows if isinstance(row, Scanned)) == 600
 
-    def counted(self: Boundaries, segment: Segment, wish: int) -> int:
-        looked.append((segment.path, wish))
-        return at(self, segment, wish)
 
-    monkeypatch.setattr(Boundaries, "at", counted)
-    if job == "verify":
-        checked = verify._check_all(tuple(verify._Work(split, False, CrcDemand.NOTHING) for split in splits))
-        assert sum(one.part.records for one in checked) == 600
-    else:
-        scope = Scope(queues=True, index=True)
-        rows = list(scan_group([ScanWork(0, i, split, 0, scope) for i, split in enumerate(splits)]))
-        assert sum(row.records for row in rows if isinstance(row, Scanned)) == 600
-    assert len(looked) == len(set(looked))
-    assert len(looked) >= len(splits)
+def test_neighbouring_splits_of_a_task_are_one(fixture_store: Callable[[str], Path]) -> None:
+    (store,) = find_stores([str(fixture_store("clean-small"))])
+    splits = plan_splits([store], split_bytes=10_000)
+    one_a_file = plan_splits([store])
+    assert [(one.segment, one.start, one.end) for one in joined(splits)] == [
+        (one.segment, one.start, one.end) for one in one_a_file
+    ]
+    apart = [split for split in splits if split.index % 3]
+    assert sum(one.end - one.start for one in joined(apart)) == sum(one.end - one.start for one in apart)
+    assert len(joined(apart)) > len(one_a_file)
+    (again,) = find_stores([f"again={fixture_store('clean-small')}"])
+    first = plan_splits([again])[0]
+    assert joined([one_a_file[0], replace(first, start=one_a_file[0].end)])[1].store is again
+
+
+@pytest.mark.leaves  # damaged on purpose, and only read
+def test_what_each_split_tells_of_its_own(fixture_store: Callable[[str], Path], tmp_path: Path) -> None:
+    """Every boundary of damaged logs, though splits share tasks: the merged answer is that of `verify-crc`."""
+    options = verify.VerifyOptions(5_000)
+    for case in corpus.fixture_cases()[::5]:
+        root = stores.copy(fixture_store(case["base"]), tmp_path / case["id"])
+        mutate.apply(root, case["ops"])
+        (store,) = find_stores([str(root)])
+        splits = verify._plan([store], options)
+        checked = [verify._check(verify._Work(split, False, CrcDemand.NOTHING)) for split in splits]
+        told = verify._merge_all([store], splits, checked, options)[store.name]
+        expected = verify_alone(Disk(), store.config)
+        assert (told.records, told.size, told.end) == (expected.records, expected.size, expected.end), case["id"]
+        assert told.bad == expected.bad, case["id"]

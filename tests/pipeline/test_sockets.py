@@ -1,0 +1,30 @@
+"""Spark's JVM and its Python workers on this machine talk through Unix sockets, which nobody else reaches."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engine.pipeline.spark import _sockets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_they_lie_in_a_directory_of_ours(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    assert sorted(context.parallelize(range(4), 4).map(str).collect()) == list("0123")
+    directory = Path(context.getConf().get("spark.python.unix.domain.socket.dir") or "")
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert any(one.is_socket() for one in directory.iterdir())
+
+
+def test_where_there_are_none() -> None:
+    assert _sockets("/tmp/rstore-spark-12345678", "local[2]")
+    assert not _sockets("/tmp/rstore-spark-12345678", "spark://host:7077")  # executors have directories of their own
+    assert not _sockets("/" + "d" * 100, "local[2]")
