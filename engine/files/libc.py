@@ -24,6 +24,7 @@ FALLOC_ZERO_RANGE = 0x10
 MS_SYNC = 4
 MADV_NORMAL, MADV_RANDOM, MADV_WILLNEED, MADV_DONTNEED = 0, 1, 3, 4
 MADV_POPULATE_WRITE = 23
+SYNC_FILE_RANGE_WRITE = 2
 _OPENAT2 = 437
 """Its number, the same on each machine (but Alpha). Source: openat2(2), Linux 5.6."""
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
@@ -74,6 +75,18 @@ class Libc:
     def msync(self, address: int, length: int) -> None:
         """Write a page-aligned range of a map to the device and wait for it; raises OSError."""
         self._checked(self._library.msync(address, length, MS_SYNC))
+
+    def begin_writing(self, descriptor: int, offset: int, length: int) -> bool:
+        """Have what is dirty of a range written to the device (sync_file_range(2)) without waiting: a hint, no sync.
+
+        False where the system has no such call, or refuses.
+        """
+        try:
+            call = self._library.sync_file_range
+        except AttributeError:
+            return False
+        call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+        return bool(call(descriptor, offset, length, SYNC_FILE_RANGE_WRITE) == 0)
 
     def vouches_by_syncfs(self, descriptor: int) -> bool:
         """Whether `syncfs` of this file's system makes durable what fsync(2) would, and tells of errors (Linux 5.8)."""

@@ -143,6 +143,13 @@ class ChannelSegment:
         with self._raw() as file:
             file.write(position, data)
 
+    def begin_writing(self, start: int, end: int) -> None:
+        """Have [start, end) on its way to the device: a `sync` waits less then. Nothing is durable by it."""
+        self._check(start, end - start)
+        with self._raw() as file:
+            if file.descriptor is not None:
+                self._disk.libc.begin_writing(file.descriptor, start, end - start)
+
     def lock_memory(self) -> bool:
         """Keep the file's pages in memory; False when the system would not, or there is no map."""
         return False

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.log.kernels.index import Linker
 
+_BEGUN = 4 << 20
+"""Bytes of entries that are written to the device at once while more are put."""
 _MANY = 512
 """Keys from which on the kernel is called."""
 _FEW = 12
@@ -58,7 +60,7 @@ _FEW = 12
 class IndexFile(IndexReader):
     """See the module. One writer, many readers, which `hold` and `release` it. Made by `create` or `open`."""
 
-    __slots__ = ("_file", "_header", "_linker", "_undo")
+    __slots__ = ("_file", "_header", "_linker", "_undo", "_written_to")
 
     def __init__(self, file: MappedFile, layout: IndexLayout, header: IndexHeader) -> None:
         super().__init__(file.path, layout)
@@ -66,6 +68,7 @@ class IndexFile(IndexReader):
         self._header = header
         self._undo: list[tuple[int, bytes]] = []
         self._linker: Linker | None = None
+        self._written_to = layout.entry_position(header.index_count)
 
     @classmethod
     def create(
@@ -191,6 +194,13 @@ class IndexFile(IndexReader):
         """The entries among 1 … `keep` that `rewind` links anew, as (position in the file, bytes)."""
         for first, mended in self._relinked(keep, NumberedSlots(self.layout.slots)):
             yield self.layout.entry_position(first), len(mended) * ENTRY_SIZE
+
+    def begin_writing(self) -> None:
+        """Have the entries of so far on their way to the device, some MiB at a time: for who puts many, and flushes."""
+        end = self.layout.entry_position(self._header.index_count)
+        if end - self._written_to >= _BEGUN:
+            self._file.begin_writing(self._written_to, end)
+            self._written_to = end
 
     def flush(self) -> bool:
         """Make everything durable; False (nothing done) after `shutdown`. Raises StorageError."""

@@ -172,6 +172,11 @@ class IndexService:
 
     # --- making durable ---------------------------------------------------------------------------------------------
 
+    def begin_writing(self) -> None:
+        """Have what was put on its way to the device: between the puts of many keys, so that `flush_all` waits less."""
+        for file in self._files[-1:]:
+            file.begin_writing()
+
     def flush_all(self) -> int:
         """Make every file durable; the newest store time (ms) in the index, 0 without files.
 

@@ -58,6 +58,7 @@ WINDOW = 2 << 20
 """Bytes that are read at once: few enough to stay in the processor's caches while they are looked at."""
 WIDE_WINDOW = 6 << 20
 """The same where several threads read by kernels: what is done once for each window holds Python's lock."""
+_LITTLE = 8
 FIRST_WINDOW = 64 << 10
 """Bytes that are read at first after damage: a log with many damaged places is not read 2 MiB for each."""
 LONG = 16 << 20
@@ -253,7 +254,9 @@ class Scanner:
         while at < until:
             reason: Reason | None = None
             try:
-                buffer = self._read(at, max(min(window, until - at), need, V4_HEAD_SIZE), need)
+                # What is left is read at once where it is little more: a batch of its last record costs as much.
+                wanted = until - at if until - at <= window + window // _LITTLE else window
+                buffer = self._read(at, max(wanted, need, V4_HEAD_SIZE), need)
             except StorageError:
                 reason = Reason.UNREADABLE
             else:

@@ -106,8 +106,8 @@ class StaleJudge:
         import numpy as np
 
         back, before = goes_back(batch, stored)
-        times = batch.store_timestamps()
-        back &= np.maximum.accumulate(times[::-1])[::-1] <= before  # else a later one was stored after the one in front
+        if back.any():  # not where a later one was stored after the one in front
+            back &= np.maximum.accumulate(batch.store_timestamps()[::-1])[::-1] <= before
         back |= self._first_elsewhere(batch)
         if not back.any():
             return None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from engine.errors import from_os_error
-from engine.log.derive import Keys
+from engine.log.derive import Keys, concatenated
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +23,8 @@ IN_MEMORY = 16 << 20
 CHUNK_ROWS = 1 << 18
 KEYS_IN_MEMORY = 72 << 20
 """Bytes of keys that stay in memory."""
+KEYS_AT_ONCE = 1 << 14
+"""Keys that are kept, and read back, as one piece at least: what is done once for each takes as long as thousands."""
 _NEAR = (1 << 31) - 1
 
 
@@ -152,17 +154,30 @@ class KeySpool:
     def __init__(self) -> None:
         self._bytes = ByteSpool(KEYS_IN_MEMORY)
         self._chunks: list[_Packed] = []
-        self._keys = 0
+        self._waiting: list[Keys] = []
+        self._few = self._keys = 0
 
     def __len__(self) -> int:
         return self._keys
 
     def add(self, keys: Keys) -> None:
         """Append keys: physical offsets ascend."""
-        import numpy as np
-
         if not len(keys):
             return
+        self._waiting.append(keys)
+        self._few += len(keys)
+        self._keys += len(keys)
+        if self._few >= KEYS_AT_ONCE:
+            self._pack()
+
+    def _pack(self) -> None:
+        """What came last becomes one piece."""
+        import numpy as np
+
+        if not self._waiting:
+            return
+        keys = concatenated(self._waiting, Keys)
+        self._waiting, self._few = [], 0
         hashes = np.ascontiguousarray(keys.key_hash)
         offset, time = int(keys.physical_offset[0]), int(keys.store_timestamp[0])
         offsets, times = keys.physical_offset - offset, keys.store_timestamp - time
@@ -174,12 +189,12 @@ class KeySpool:
         )
         place = self._bytes.add(hashes, *columns)
         self._chunks.append(_Packed(len(keys), place, offset, time, wide))
-        self._keys += len(keys)
 
     def chunks(self) -> Iterator[Keys]:
-        """The keys, a batch at a time."""
+        """The keys, some at a time."""
         import numpy as np
 
+        self._pack()
         for chunk in self._chunks:
             width, dtype = (8, "<i8") if chunk.wide else (4, "<i4")
             hashes = np.frombuffer(self._bytes.read(chunk.place, 4 * chunk.keys), dtype=np.int32)
@@ -196,4 +211,5 @@ class KeySpool:
     def close(self) -> None:
         """Give the memory and the file back."""
         self._bytes.close()
-        self._chunks, self._keys = [], 0
+        self._chunks, self._waiting = [], []
+        self._few = self._keys = 0

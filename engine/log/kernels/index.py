@@ -25,11 +25,11 @@ from engine.log.kernels.jit import compiled
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MOST = 1 << 14
+_MOST = 1 << 15
 _SIZE = ENTRY_SIZE
 _SLOT = SLOT_SIZE
 _NONE = NO_ENTRY
-_TABLE = 1 << 15
+_TABLE = 1 << 16
 _SHIFT = np.uint64(65 - _TABLE.bit_length())
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _MOST_SECONDS = np.int64(INT_MAX)
@@ -70,7 +70,7 @@ class Linker:
         Returns:
             the entries' bytes, and how many slots were empty before.
         """
-        key_hash, physical_offset, store_timestamp = map(np.ascontiguousarray, columns)  # else kept code is not taken
+        key_hash, physical_offset, store_timestamp = (_as_compiled(column) for column in columns)
         out = np.empty(len(key_hash) * _SIZE, dtype=np.uint8)
         slots = np.frombuffer(memory, dtype=np.uint8)
         slots.flags.writeable = False
@@ -83,6 +83,13 @@ class Linker:
     def name(self, memory: memoryview) -> None:
         """Write the slots of the keys that were linked last."""
         _name(np.frombuffer(memory, dtype=np.uint8), self._slots, self._named, self._places, self._used)
+
+
+def _as_compiled(column: NDArray[Any]) -> NDArray[Any]:
+    """Contiguous and read-only, whatever it is: of each other kind the code would be compiled again."""
+    view = np.ascontiguousarray(column).view()
+    view.flags.writeable = False
+    return view
 
 
 @compiled

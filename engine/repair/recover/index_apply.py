@@ -59,6 +59,7 @@ class IndexApplier:
                     disk.step("recover.put-keys")
                     since = 0
                 service.put(keys)
+                service.begin_writing()
                 since += len(keys)
             service.flush_all()
             last = [os.path.basename(file.path) for file in service.files]
@@ -85,6 +86,7 @@ class IndexApplier:
                     file = IndexFile.create(self._disk, path, self._files.index_layout)
                 columns = (keys.key_hash[done:], keys.physical_offset[done:], keys.store_timestamp[done:])
                 done += file.put_keys(*columns)
+                file.begin_writing()
         if file is not None:
             file.flush()
             file.shutdown()

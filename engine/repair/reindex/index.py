@@ -87,6 +87,7 @@ class IndexBuilder:
         """
         demand_space(self._disk, self._directory, self._files.index_layout, len(keys))
         self.keys += self._service.put(keys)
+        self._service.begin_writing()
 
     def close(self) -> None:
         """Make everything durable."""
@@ -174,6 +175,7 @@ def build_share(
             put = 0
             while put < len(some):
                 put += file.put_keys(some.key_hash[put:], some.physical_offset[put:], some.store_timestamp[put:])
+            file.begin_writing()
         file.flush()
     finally:
         file.shutdown()

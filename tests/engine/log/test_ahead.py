@@ -66,6 +66,16 @@ def test_a_sound_log(resume: bool, segment_size: int) -> None:
     )
 
 
+def test_a_split_is_one_batch_though_its_last_record_reaches_beyond_a_window() -> None:
+    """A batch of that record alone cost as much as one of thousands."""
+    built = logs.build([put(i) for i in range(600)], segment_size=1 << 20)
+    last = built.offsets[40]
+    begins = max(offset for offset in built.offsets if offset < last - 10 * (last - built.offsets[39]))
+    scanner = Scanner(built.log, kernels=False, window=last - begins - (last - built.offsets[39]) // 2)
+    (batch,) = (event for event in scanner.scan(begins, last) if isinstance(event, RecordBatch))
+    assert (batch.start, batch.end) == (begins, last)
+
+
 def test_missing_segments() -> None:
     built = logs.build([put(i) for i in range(600)], segment_size=20_000)
     del built.log.files[40_000]

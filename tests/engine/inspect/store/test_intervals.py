@@ -80,20 +80,23 @@ times = st.sampled_from([0, 1, 1_700_000_000_000, 1_700_000_000_999, -5])
 keys = st.lists(st.tuples(st.integers(0, 2**31 - 1), steps, times), max_size=40)
 
 
-@given(st.lists(keys, max_size=6), st.sampled_from([0, 50, 1 << 20]))
-def test_a_key_spool_gives_back_what_it_took(batches: list[list[tuple[int, int, int]]], in_memory: int) -> None:
+@given(st.lists(keys, max_size=6), st.sampled_from([0, 50, 1 << 20]), st.sampled_from([1, 30, 1 << 14]))
+def test_a_key_spool_gives_back_what_it_took(
+    batches: list[list[tuple[int, int, int]]], in_memory: int, at_once: int
+) -> None:
+    taken, offset = [], 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spool, "KEYS_IN_MEMORY", in_memory)
+        patch.setattr(spool, "KEYS_AT_ONCE", at_once)
         table = KeySpool()
-    taken, offset = [], 0
-    for batch in batches:
-        rows = []
-        for key_hash, step, time in batch:
-            offset += step
-            rows.append((key_hash, offset, time))
-        columns = np.array(rows, dtype=np.int64).reshape(len(rows), 3).T
-        table.add(Keys(columns[0].astype(np.int32), columns[1], columns[2]))
-        taken += rows
+        for batch in batches:
+            rows = []
+            for key_hash, step, time in batch:
+                offset += step
+                rows.append((key_hash, offset, time))
+            columns = np.array(rows, dtype=np.int64).reshape(len(rows), 3).T
+            table.add(Keys(columns[0].astype(np.int32), columns[1], columns[2]))
+            taken += rows
     assert len(table) == len(taken)
     for _ in range(2):
         found = [
