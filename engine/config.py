@@ -16,7 +16,7 @@ import enum
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -24,6 +24,7 @@ from engine.broker_conf import paths, values
 from engine.broker_conf.disk_levels import CLEAN_FORCIBLY, WARNING_LEVEL
 from engine.broker_conf.in_force import queue_file_size
 from engine.broker_conf.properties import TRIMMED, read_strictly
+from engine.dataclass import dataclass
 from engine.errors import DataIsAbsent, InvalidArgument, NotAFile, from_os_error
 from engine.format.delay import DEFAULT_LEVELS, DelayLevels
 from engine.format.queue_unit import UNIT_SIZE

@@ -40,8 +40,9 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from engine.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

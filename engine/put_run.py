@@ -10,12 +10,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.broker_conf.values import ValueKind, read_value
 from engine.config import delay_levels
+from engine.dataclass import dataclass
 from engine.format import hosts, sysflag
 from engine.format.columns import MessageColumns
 from engine.format.delay import queue_of_level

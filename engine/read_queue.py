@@ -6,9 +6,10 @@ What is worth saying beside the messages stands in sentences: `before` the first
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, NextStep, NotInstalled, StorageError
 from engine.files.disk import Disk
 from engine.format import names, properties

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engine.dataclass import dataclass
 from engine.format.quantities import parse_duration, parse_size, parse_time
 from rstore_cli.compiling import tell_of_compiling
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, NotAStore
 from engine.format.quantities import moment
 from rstore_cli._common import FOUND, OK, Settings, parse_size

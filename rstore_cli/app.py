@@ -74,7 +74,7 @@ COMMANDS = {
 }
 """Every command and what it does."""
 
-COLLECT = (50_000, 20, 20)
+COLLECT = (100_000, 20, 20)
 """When Python looks for garbage in circles: a command makes little, its imports alone set off hundreds of rounds."""
 
 _PARSER_ERROR: type[Exception] = typer.BadParameter.__mro__[2]

@@ -16,9 +16,11 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+from engine.dataclass import dataclass
 
 VARIABLE = "_RSTORE_COMPLETE"
 """Set by the shell's function: answer, and do nothing else."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.files.disk import Disk
 from engine.format import message
 from engine.inspect.check.verify import boundary, judge_tail

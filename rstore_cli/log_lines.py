@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from json.encoder import JSONEncoder, encode_basestring, encode_basestring_ascii
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format import hosts, message, properties, sysflag
 from engine.format.message_json import to_json
 from engine.format.record import MESSAGE_MAGIC, V4_HEAD

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.format.quantities import counted, moment
 from rstore_cli.render import printable, size
 from rstore_cli.status_text import duration, replication

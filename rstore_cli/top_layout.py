@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from engine.dataclass import dataclass
 from rstore_cli.grid import facts_lines, names_width, one_line_each
 from rstore_cli.render import printable
 from rstore_cli.screen import cells

@@ -9,13 +9,14 @@ from __future__ import annotations
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from engine.backup.archive.archived import archived_names, get_archived
 from engine.backup.container import HEAD_SIZE
 from engine.backup.manifest import parts_of
 from engine.backup.repository import PIECES, SEGMENTS, SNAPSHOTS, place
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, InvalidArgument, NotFound, NotInstalled, Refused, WrongKey
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import os
 import socket
 import threading
 import time
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import NotFound, RStoreError, StorageError, StoreLocked
 
 if TYPE_CHECKING:

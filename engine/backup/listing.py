@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.backup.create.made import snapshot_json
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 
 if TYPE_CHECKING:

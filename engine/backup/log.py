@@ -10,11 +10,11 @@ import contextlib
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from engine.backup.manifest import PIECE_SIZE
 from engine.backup.repository import SEGMENTS, place
+from engine.dataclass import dataclass
 from engine.errors import FormatError, NotFound, NotReached, RStoreError, StorageError
 from engine.log.source import Segment
 

@@ -11,10 +11,10 @@ import functools
 import json
 import math
 import re
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from engine.config import STORE_CONF
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format import names
 

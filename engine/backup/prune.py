@@ -7,7 +7,7 @@ read, as what they name would be taken for unused. Killed, it has removed some o
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from engine.backup.check import ARCHIVE, named_by
@@ -15,6 +15,7 @@ from engine.backup.leases import Lease
 from engine.backup.objects.directory import ASIDE
 from engine.backup.repository import PIECES, SEGMENTS, SNAPSHOTS, place
 from engine.backup.retention import Keep, kept
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, Refused, RStoreError
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from engine.backup.container import Container, Kind
 from engine.backup.keys import KEY_SIZE, add_slot, derived, new_main_key, open_with
 from engine.backup.manifest import PIECE_SIZE, SegmentPieces, Snapshot, parts_of
+from engine.dataclass import dataclass
 from engine.errors import (
     FormatError,
     InvalidArgument,

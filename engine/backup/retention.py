@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from dataclasses import dataclass
 
 from engine.backup.keys import demand_secret
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, StorageError, from_os_error
 from engine.files.disk import Disk
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -21,6 +21,7 @@ from engine.backup.log import RepositoryLog, fill
 from engine.backup.manifest import PIECE_SIZE
 from engine.backup.repository import SNAPSHOTS
 from engine.config import OWN_KEYS, STORE_CONF, STORE_SIZES, StoreConfig, apache_key, load_broker, parse
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, Refused, StorageError
 from engine.files.disk import Disk
 from engine.files.entry import Entry, FileKind

@@ -4,11 +4,11 @@ that the snapshot has not."""
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.config import apache_key, of_store
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 from engine.files.listing import list_segments
 from engine.files.written import is_zeros

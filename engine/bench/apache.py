@@ -14,11 +14,11 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.bench.timing import MeasureTask
 from engine.bench.work import BATCH, POOL, PULL
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.files.cache import cache_directory
 

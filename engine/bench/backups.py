@@ -13,7 +13,7 @@ import os
 import shutil
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 from engine.bench.measure import Measurement, measure
 from engine.bench.stores import KeptStore, remove, warm
 from engine.bench.workload import KIB, Workload, bodies
+from engine.dataclass import dataclass
 from engine.store import MessageStore
 
 NAME = "backup"

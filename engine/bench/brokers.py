@@ -16,12 +16,12 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.bench.apache import OPENS, Apache
 from engine.client.admin.session import AdminSession
 from engine.client.client import ClientConfig, ClusterClient
+from engine.dataclass import dataclass
 from engine.errors import RStoreError, StorageError
 
 START_S = 60.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from engine.bench.apache import MAIN
 from engine.bench.brokers import APACHE, OURS
 from engine.bench.measure import Measurement, measure
 from engine.bench.served import BODY, LOAD_S, QUICK_LOAD_S, QUICK_WARM_S, WARM_S
+from engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     from engine.bench.apache import Apache

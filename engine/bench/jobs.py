@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from engine.bench.stores import CopyState
 from engine.bench.workload import LARGE, QUEUES_PER_TOPIC, SPARSE, START, sealed_name
+from engine.dataclass import dataclass
 
 RECORDS = ("b1k", "b128", "queues", "b64k")
 PLAIN = ("b1k", "b128")
@@ -393,10 +394,7 @@ FLOORS = (
     Floor("help", SPARSE, Against.SECONDS, 0.2),
     Floor("get-first", SPARSE, Against.SECONDS, 0.4),
     *(Floor(job, SPARSE, Against.SECONDS, 1.0) for job in ("status", "doctor", "expire")),
-    *(
-        Floor(job, START, Against.SECONDS, most)
-        for job, most in (("start-verify-crc", 0.25), ("start-recover", 0.4), ("start-check", 0.4))
-    ),
+    *(Floor(job, START, Against.SECONDS, 0.25) for job in ("start-verify-crc", "start-recover", "start-check")),
     Floor("plan-start", LARGE, Against.OTHER, 1.5, peer="check"),
     Floor("get-columns", "b128", Against.INSIDE, 1.0),
     *(Floor("get-raw", workload, Against.INSIDE, 0.8) for workload in PLAIN),

@@ -6,12 +6,13 @@ Our program around Kafka's published jars (`java_kafka/`) fills that log by Kafk
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from engine.bench import apache
 from engine.bench.measure import Measurement, measure
 from engine.bench.stores import KeptStore, remove
+from engine.dataclass import dataclass
 
 VERSION = "3.9.1"
 """That of java_kafka/pom.xml."""

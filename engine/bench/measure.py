@@ -16,9 +16,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 
 EVERY_S = 0.02

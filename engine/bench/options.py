@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.bench import backups, clients, replicated, served, spark
 from engine.bench.jobs import GROWN, JOBS, LIMITS, Job
 from engine.bench.results import Cache
 from engine.bench.workload import GIB, MIB, SPARSE, Workload, growing, workloads
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 
 ROUNDS = 3

@@ -14,7 +14,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from engine.client.client import ClientConfig, ClusterClient
 from engine.client.messages import OutgoingMessage
 from engine.client.producer import ProducerSettings
 from engine.client.sending import SendStatus
+from engine.dataclass import dataclass
 from engine.errors import NoRoute, PeerLost, RefusedByBroker, StorageError
 from engine.format import names
 from engine.format.record import BLANK_SIZE, MAGIC_SIZE, POSITION_MAGIC

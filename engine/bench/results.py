@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from engine.bench.backups import BackupResults
@@ -16,6 +16,7 @@ from engine.bench.replicated import ReplicationResults
 from engine.bench.served import ServedResults
 from engine.bench.spark import SparkMeasure
 from engine.bench.workload import GIB, GROWTH, growth_name
+from engine.dataclass import dataclass
 
 MIB = 1 << 20
 

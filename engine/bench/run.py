@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from engine.bench import apache, backups, clients, kafka, replicated, served, spark, stores
@@ -23,6 +23,7 @@ from engine.bench.stores import LEFT, CopyState, KeptStore, Made
 from engine.bench.timing import MeasureTask
 from engine.bench.work import BATCH, write_lines
 from engine.bench.workload import MIB, START, Workload, growing, workloads
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.files.disk import Disk
 from engine.repair.create import create_store

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from engine.bench import brokers
 from engine.bench.apache import MAIN, Apache
 from engine.bench.brokers import APACHE, OURS, Running
 from engine.bench.measure import Measurement, measure
+from engine.dataclass import dataclass
 
 NAME = "serve"
 """As a job's name on the command line."""

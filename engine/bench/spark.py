@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.bench.workload import GIB
+from engine.dataclass import dataclass
 from engine.format.quantities import counted
 
 if TYPE_CHECKING:

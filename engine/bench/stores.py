@@ -15,12 +15,13 @@ import json
 import os
 import shutil
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.bench.workload import BORN_MS, PER_MS
 from engine.config import STORE_CONF, STORE_SIZES, apache_key
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, StorageError
 from engine.files.disk import Disk
 from engine.format import names

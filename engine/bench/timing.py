@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.bench.workload import BORN_MS, PER_MS, Workload
+from engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     from engine.config import StoreConfig

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.config import StoreConfig
+from engine.dataclass import dataclass
 from engine.format import message, names, properties, property_crc
 from engine.format.hashing import body_crc
 from engine.format.message import Message

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker.names.name_servers import parse_addresses
+from engine.dataclass import dataclass
 from engine.files.disk import Disk
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.access import AccessSettings
 from engine.broker.net import ports
 from engine.broker.settings.broker_settings import BrokerSettings
 from engine.broker_conf.properties import read_properties
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, RStoreError
 from engine.format.hosts import is_loopback
 

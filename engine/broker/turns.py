@@ -9,10 +9,10 @@ everybody else between two turns, however many want one.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, TypeVar
 
+from engine.dataclass import dataclass
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ nothing goes, however full the disk is. Sources: UtilAll#isItTimeToDo, CleanComm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from engine.broker_conf.values import ValueKind, read_value, shown, split
+from engine.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from engine.broker_conf.in_force import STORE, InForce
 from engine.broker_conf.values import Value
+from engine.dataclass import dataclass
 
 VALUE_ALONE = "write no comment and no blank after the value"
 """What a hint says where a value was misread: both would be part of it. Source: java.util.Properties."""

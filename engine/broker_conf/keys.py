@@ -10,9 +10,9 @@ rocketmq-all-4.9.8. A test of tests/compat holds the tables against the classes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from engine.broker_conf.values import Value, ValueKind
+from engine.dataclass import dataclass
 
 Row = tuple[str, ValueKind, Value, str]
 """Key, type, default, meaning."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from engine.broker_conf.values import ENCODING
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 
 _NATURAL = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")

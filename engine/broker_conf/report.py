@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any
 
 from engine.broker_conf import in_force
@@ -18,6 +17,7 @@ from engine.broker_conf.not_keys import STARTUP_KEYS, nearest, why_not
 from engine.broker_conf.properties import Line, demand_bounded, lines_of
 from engine.broker_conf.release_keys import newer_brokers
 from engine.broker_conf.values import COMMENT, ENCODING, Value, ValueKind, as_meant, as_text, read_value, shown
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 
 _BOM = "\xef\xbb\xbf"

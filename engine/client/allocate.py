@@ -12,10 +12,10 @@ from __future__ import annotations
 import bisect
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from engine.client.queues import MessageQueue
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format.hashing import java_order
 

@@ -16,7 +16,6 @@ import logging
 import os
 import socket
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.client import namespaces
@@ -28,6 +27,7 @@ from engine.client.peers import Credentials, Peers
 from engine.client.replies import Replies
 from engine.client.routes import MASTER, TopicRoute
 from engine.client.unique_id import UniqueIds
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, NoRoute, RefusedByBroker, RStoreError
 from engine.format.topic_rules import TBW102
 from engine.wire.address import parse_address

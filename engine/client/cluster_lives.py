@@ -5,7 +5,6 @@ Source: QueryMsgTraceByIdSubCommand, QueryMsgByKeySubCommand, and what brokers w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.client.admin.brokers import settings_at
@@ -16,6 +15,7 @@ from engine.client.calls import BrokerCalls
 from engine.client.lives import GroupPlace, LifeStage, MessageLife, id_of, life_of, stage_of, traces_in
 from engine.client.queues import MessageQueue
 from engine.client.trace import TRACE_TOPIC, TraceRecord
+from engine.dataclass import dataclass
 from engine.errors import PeerLost, RefusedByBroker
 from engine.format.delay import DelayLevels
 from engine.format.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC

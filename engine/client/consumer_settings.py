@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from engine.client.allocate import Averagely, Strategy
 from engine.client.messages import ReceivedMessage
 from engine.client.process_queue import FlowLimits
+from engine.dataclass import dataclass
 
 
 class ConsumeOutcome(enum.Enum):

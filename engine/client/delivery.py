@@ -10,13 +10,14 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from engine.client.clock import now_ms
 from engine.client.consumer_settings import ConsumeOutcome, MessageModel
 from engine.client.time_limit import TimeLimit
 from engine.client.trace import ConsumeCode
+from engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     import logging

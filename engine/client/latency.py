@@ -5,7 +5,7 @@ Source: MQFaultStrategy, LatencyFaultToleranceImpl.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from engine.dataclass import dataclass
 
 _LATENCY_MS = (50, 100, 550, 1000, 2000, 3000, 15000)
 _PENALTY_MS = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from engine.client.trace import ConsumeCode, TraceKind, TraceRecord, decode
+from engine.dataclass import dataclass
 from engine.format import names, properties, sysflag
 from engine.format.compression import inflate
 from engine.format.delay import DelayLevels

@@ -6,10 +6,11 @@ Source: Message, MessageExt, MessageAccessor, Validators#checkMessage, MessageUt
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from engine.client import namespaces
 from engine.client.queues import MessageQueue
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format import properties as property_words
 from engine.format.compression import demand_package, inflate

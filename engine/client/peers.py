@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.client.connection import TIMEOUT_S, RemotingClient
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, PeerLost
 from engine.wire.signing import signed
 

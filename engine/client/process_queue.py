@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from engine.client.messages import ReceivedMessage
+from engine.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import inspect
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.client import namespaces
@@ -36,6 +36,7 @@ from engine.client.sending import (
     result_of,
 )
 from engine.client.tracing import SendTrace
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, NoRoute, PeerLost, RefusedByBroker, RStoreError
 from engine.format import properties as property_words
 from engine.format import sysflag

@@ -7,11 +7,11 @@ DefaultMessageStore#getMessage, PullMessageProcessor, PullMessageProcessor#rewri
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.client.messages import ReceivedMessage, received
 from engine.client.routes import MASTER
+from engine.dataclass import dataclass
 from engine.errors import FormatError, RefusedByBroker
 from engine.format.message import decode_each
 from engine.format.names import is_lmq

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.client import master_tables
 from engine.client.connection import RemotingClient
 from engine.client.ha_protocol import ha_protocol
 from engine.client.ha_reader import HaReader
+from engine.dataclass import dataclass
 from engine.errors import RStoreError, StorageError
 from engine.wire.address import PORT_MAX, parse_address
 

@@ -6,9 +6,10 @@ Source: TopicRouteData, MQClientInstance#topicRouteData2TopicPublishInfo, #topic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from engine.client.queues import MessageQueue
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, parse_int
 from engine.wire.peer_object import PeerObject

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from engine.client.client import ClientConfig, ClusterClient
 from engine.client.pace import Pace
 from engine.client.producer import ProducerSettings
 from engine.client.task_errors import first_error
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 
 if TYPE_CHECKING:

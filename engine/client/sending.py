@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.client import namespaces
 from engine.client.messages import MESSAGE_TYPE, MSG_REGION, REPLY, TRACE_ON, OutgoingMessage, demand_short
 from engine.client.queues import MessageQueue
+from engine.dataclass import dataclass
 from engine.errors import FormatError, InvalidArgument, RefusedByBroker
 from engine.format import batch, sysflag
 from engine.format import properties as property_words

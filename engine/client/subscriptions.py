@@ -5,9 +5,9 @@ Source: SubscriptionData, FilterAPI#build, PullAPIWrapper#processPullResult.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format.hashing import java_hash
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.client.calls import BrokerCalls
@@ -20,6 +19,7 @@ from engine.client.held_bytes import HeldBytes
 from engine.client.pulling import EmptyAnswers, PullStatus
 from engine.client.routes import MASTER
 from engine.client.subscriptions import ALL, TAG, TopicSubscription
+from engine.dataclass import dataclass
 from engine.errors import NoRoute, NotFound, PeerLost, RStoreError
 
 if TYPE_CHECKING:

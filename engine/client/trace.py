@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from engine.dataclass import dataclass
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Apache's default (traceTopic of clients, msgTraceTopicName of brokers)."""

@@ -7,7 +7,7 @@ offset: it has messages there that the source knows nothing of.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from engine.client.admin.groups import plan_group
@@ -15,6 +15,7 @@ from engine.client.admin.plan import carry_out_plan
 from engine.client.admin.session import AdminSession
 from engine.client.admin.topics import consumers_of
 from engine.client.calls import BrokerCalls
+from engine.dataclass import dataclass
 from engine.errors import NoRoute, RefusedByBroker
 from engine.wire.codes import ResponseCode
 

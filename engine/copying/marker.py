@@ -10,9 +10,10 @@ one at the source, which no request can give a message. Names are percent-encode
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
+
+from engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -6,7 +6,6 @@ counterpart: a topic that has too few queues at the target gets more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from engine.client.queues import MessageQueue
 from engine.client.routes import PERM_READ, PERM_WRITE, QUEUES_MAX
 from engine.copying.clusters import brokers_of, places_of, topics_of, why_left_out
 from engine.copying.progress import CopyProgress
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, NoRoute, NotFound, PeerLost, Refused
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ target from where the map ends, and finds what was copied since by its marker.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import orjson
 
 from engine.client.queues import MessageQueue
 from engine.copying.offset_map import MapRun, OffsetMap
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 
 if TYPE_CHECKING:

@@ -16,13 +16,14 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from engine.client.pulling import EmptyAnswers
 from engine.client.sending import SendRules, can_be_one_batch, request_of_stored, result_of
 from engine.copying.marker import COPIED, Hop, hops, marked
 from engine.copying.patient_queue import GROUP, TROUBLES, Patience, PatientQueue
+from engine.dataclass import dataclass
 from engine.errors import FormatError, NoRoute, PeerLost, Refused, RefusedByBroker
 from engine.format import properties as property_words
 from engine.format.quantities import counted

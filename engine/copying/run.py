@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +26,7 @@ from engine.copying.offset_map import OffsetMap
 from engine.copying.plan import plan_copy
 from engine.copying.progress import QueueProgress
 from engine.copying.queue_copier import CopyWork, QueueCopier
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock

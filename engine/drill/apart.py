@@ -18,11 +18,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from engine.config import STORE_SIZES
+from engine.dataclass import dataclass
 from engine.drill.child import ChildTask, settings_text
 from engine.drill.files import copy_tree, data_bytes, demand_own, demand_space, fingerprint, remove_tree, snapshot
 from engine.drill.result import CARRIED_OUT, DrillReport, DrillResult, Failure, Original

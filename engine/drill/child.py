@@ -11,10 +11,11 @@ import json
 import os
 import sys
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from engine.config import StoreConfig, apache_key, parse
+from engine.dataclass import dataclass
 from engine.drill.files import copy_tree
 from engine.drill.read_script import parse_script
 from engine.drill.run import run_drill

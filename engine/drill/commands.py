@@ -7,9 +7,10 @@ operation. What it answers is what the command line would: an exit code, and the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from engine.dataclass import dataclass
 from engine.drill.outcome import CommandOutcome
 from engine.errors import InvalidArgument, RStoreError
 from engine.format.quantities import counted

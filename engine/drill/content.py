@@ -13,9 +13,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.drill.files import digest, walk
 from engine.errors import RStoreError
 from engine.format import names

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 from engine.format import properties
 from engine.format.batch import BatchItem

@@ -6,8 +6,10 @@ Everything here turns into JSON and back: a drill runs in a process of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Literal
+
+from engine.dataclass import dataclass
 
 Verdict = Literal["passed", "failed", "not run"]
 FAILURES_MAX = 20

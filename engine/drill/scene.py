@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.drill.backups import repository_of
 from engine.drill.disk import DrillDisk
 from engine.drill.files import copy_tree, remove_tree

@@ -7,8 +7,10 @@ are bytes, times ms.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from engine.dataclass import dataclass
 
 How = Literal["kill", "power-cut", "disk-full"]
 Lose = Literal["random", "all", "none"]

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from engine.broker.serve import Daemon
@@ -24,6 +24,7 @@ from engine.client.producer import ProducerSettings
 from engine.client.queues import MessageQueue
 from engine.client.sending import SendStatus
 from engine.client.task_errors import first_error
+from engine.dataclass import dataclass
 from engine.drill.ledger import Stored
 from engine.drill.loop_thread import LoopThread
 from engine.errors import RefusedByBroker, RStoreError, StorageError

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
 from engine.config import FlushDiskType
+from engine.dataclass import dataclass
 from engine.drill.commands import execute
 from engine.drill.crash import (
     MODEL_MAX,

@@ -24,10 +24,10 @@ import os
 import shlex
 import stat
 import weakref
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import OutsideStore, from_os_error
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from engine.dataclass import dataclass
 from engine.errors import Refused, StorageError
 from engine.files.disk import Disk
 from engine.files.entry import Entry, FileKind

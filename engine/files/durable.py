@@ -16,10 +16,12 @@ sector of a copy holds the durable or the newest bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from random import Random
 from typing import Literal
+
+from engine.dataclass import dataclass
 
 PAGE = 4096
 SECTOR = 512

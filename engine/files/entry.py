@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
 from enum import Enum
+
+from engine.dataclass import dataclass
 
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF})
 """What the system says of a path that leads nowhere."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
+from engine.dataclass import dataclass
 from engine.files.directories import Directories
 from engine.files.operations import Operation
 from engine.files.seam import ROOT

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.files.entry import Entry, FileKind

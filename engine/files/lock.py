@@ -20,10 +20,10 @@ import errno
 import fcntl
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError, StoreLocked
 from engine.files.disk import Disk
 from engine.files.operations import Operation

@@ -12,7 +12,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from dataclasses import dataclass
+
+from engine.dataclass import dataclass
 
 _FAILED = ctypes.c_void_p(-1).value
 

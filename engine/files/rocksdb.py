@@ -26,9 +26,9 @@ import sys
 import tempfile
 import threading
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, NotInstalled, StorageError, from_os_error
 from engine.files.disk import LARGEST_WHOLE
 from engine.format.rocksdb_log import torn_at

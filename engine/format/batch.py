@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, InvalidArgument
 from engine.format import properties
 from engine.format.record import PROPERTIES_MAX_LENGTH

@@ -7,9 +7,9 @@ reserved i32`: one unit a record, whatever number of messages is in the record. 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ are kept as they are. 4.9 never writes there: what it leaves is zeros.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ sent (engine.format.batch), which is taken without copying a body.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format import batch
 from engine.format.quantities import counted

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format.numbers import LONG_MAX, LONG_MIN, read_java_int, wrap_long
 

@@ -14,9 +14,9 @@ DLedgerEntryCoder, DLedgerEntryType, MmapFileList, DLedgerMmapFileStore#recover.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format.judge import Reason, Stop
 

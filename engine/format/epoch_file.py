@@ -9,8 +9,8 @@ Source: EpochFileCache, CheckpointFile.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format.hashing import body_crc
 from engine.format.numbers import INT_MAX, LONG_MAX

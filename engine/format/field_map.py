@@ -6,9 +6,9 @@ lengths are taken as they stand, and bounded by what is there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format import hosts, record, sysflag
 from engine.format.quantities import moment
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, InvalidArgument
 from engine.format.numbers import parse_int
 

@@ -10,9 +10,9 @@ Entry 0 is never used: a file holds maxIndexNum − 1 entries, and the header's 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format.numbers import INT_MAX
 

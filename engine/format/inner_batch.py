@@ -8,9 +8,9 @@ CommitLog#setBatchSizeIfNeeded, PullAPIWrapper#processPullResult, MessageDecoder
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format import batch, compression, sysflag
 from engine.format.hashing import body_crc

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
+
+from engine.dataclass import dataclass
 
 TWICE = "a duplicate key (the last one is used)"
 DEEPEST = 64

@@ -8,9 +8,9 @@ starts the next file. Source: ConsumeQueueExt.CqExtUnit.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format.numbers import LONG_MIN
 from engine.format.queue_unit import EXT_ADDRESS_MAX, is_ext_address

@@ -12,9 +12,9 @@ RocksDBConsumeQueueOffsetTable (5.3.3).
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format.numbers import LONG_MAX
 

@@ -14,9 +14,9 @@ Source: IndexRocksDBRecord, TimerRocksDBRecord, TransRocksDBRecord #getKeyBytes,
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 
 if TYPE_CHECKING:

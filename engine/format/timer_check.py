@@ -7,9 +7,9 @@ a file of zeros.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ Source: TimerLog, TimerMessageStore#doEnqueue and #recoverAndRevise (5.3.3; 5.5.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format.numbers import LONG_MAX
 from engine.format.record import BLANK_MAGIC

@@ -9,9 +9,9 @@ Source: TimerWheel, Slot, TimerMessageStore (TIMER_WHEEL_TTL_DAY; the wheel has 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 
 if TYPE_CHECKING:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.format.names import segment_offset
 from engine.heal.plan import HealPlan

@@ -8,9 +8,10 @@ created again begins at 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.inspect.store.intervals import Intervals
 from engine.log.ahead import scan_ahead
 from engine.log.derive import Deriver, DeriveRules, QueueNumbers

@@ -11,10 +11,11 @@ as a copy may have one and lack the next.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.format.names import segment_name
 from engine.inspect.check.stale_tail import StaleJudge

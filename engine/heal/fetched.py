@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
+from engine.dataclass import dataclass
 from engine.inspect.store.spool import ByteSpool
 from engine.log.source import Segment
 from engine.repair.recover.bridge import Patch

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import DamageInTheMiddle, RStoreError, StorageError
 from engine.heal.continuity import Continuity, judge_continuity
 from engine.heal.damage import LogDamage, LostKind, LostPart, LostRun, find_damage

@@ -20,9 +20,10 @@ No CRC covers header and properties: what is proved by records alone may have th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 from engine.format.record import LONG_SIZE, POSITION_PHYSICAL_OFFSET
 from engine.heal.fetched import Fetched, FetchedLog, Readable, Store, fetch

@@ -12,9 +12,10 @@ its seal counts only where no page changed but those of ranges that are lost any
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, RStoreError, StorageError
 from engine.heal.fetched import CHUNK, Fetched, Readable, Store
 from engine.inspect.store.intervals import Intervals

@@ -7,9 +7,10 @@ that counts them and names the first; many places of one kind are named up to `P
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypedDict
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.inspect.finding_codes import CODES, Code, Fix, Severity
 

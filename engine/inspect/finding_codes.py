@@ -6,7 +6,8 @@ CHECK.md, "Findings", shows the table; a test holds the two equal.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from engine.dataclass import dataclass
 
 
 class Severity(enum.Enum):

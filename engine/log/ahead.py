@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from engine.dataclass import dataclass
 from engine.files.libc import Libc
 from engine.log.scan import Blank, Damage, Event, Gap, RecordBatch, Scanner
 from engine.log.source import segments_from

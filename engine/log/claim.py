@@ -19,9 +19,9 @@ it: both witnesses must agree, and something must begin where it ends, with no c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.format.dledger_entry import HEAD_SIZE, judge_entry
 from engine.format.judge import Stop

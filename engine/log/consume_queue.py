@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format import queue_unit
 from engine.format.queue_ext import ExtUnit

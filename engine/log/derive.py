@@ -10,9 +10,10 @@ the delivery time of a delayed message is always known here (RECOVERY.md, rule 6
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from engine.dataclass import dataclass
 from engine.format import names, properties, sysflag
 from engine.format.delay import DelayLevels
 from engine.format.hashing import index_key_hashes, tag_index_key, tags_code

@@ -15,9 +15,9 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, StorageError, WrongFileSize
 from engine.format.index_file import (
     ENTRY_SIZE,

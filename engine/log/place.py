@@ -6,9 +6,9 @@ Who asks for a message by its place learns which: a wrong number is one thing, a
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format.judge import Reason
 from engine.log.boundary import Boundaries
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner

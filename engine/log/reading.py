@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from engine.config import BrokerRole
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format import properties
 from engine.format.message import StoredMessage, decode, topic_and_properties

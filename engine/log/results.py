@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, RStoreError, StorageError
 from engine.format.hosts import Host
 from engine.format.message import make_msg_id

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.disk_levels import max_used as limited
+from engine.dataclass import dataclass
 from engine.format import names
 
 if TYPE_CHECKING:

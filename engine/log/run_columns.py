@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, overload
 
+from engine.dataclass import dataclass
 from engine.format.message import Message
 from engine.format.properties import NAME_VALUE, SEPARATOR
 

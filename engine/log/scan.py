@@ -20,9 +20,9 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.files.libc import Libc
 from engine.format.dledger_entry import HEAD_SIZE, judge_entry

@@ -11,10 +11,11 @@ import bisect
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.format.dledger_entry import HEAD_SIZE
 from engine.format.record import BLANK_SIZE

@@ -9,9 +9,10 @@ judge, and the events are the scanner's, but that consecutive records come as on
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.format import judge
 from engine.format.property_crc import CrcDemand

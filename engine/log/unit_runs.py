@@ -7,11 +7,11 @@ file is read at once.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.dataclass import dataclass
 from engine.format.record import MIN_RECORD_SIZE
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ import os
 import secrets
 import shutil
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, InvalidArgument, Refused, StorageError, from_os_error
 from engine.files.lock import StoreLock
 from engine.log.source import ClosedLog

@@ -15,9 +15,9 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, NextStep, RStoreError, StorageError
 
 if TYPE_CHECKING:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.format.numbers import LONG_MAX, LONG_MIN
 
 if TYPE_CHECKING:

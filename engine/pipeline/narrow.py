@@ -16,9 +16,10 @@ A message that is prepared or rolled back has no unit: who asks for a topic gets
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import NewerStore, StorageError
 from engine.files.disk import Disk
 from engine.files.written import is_written

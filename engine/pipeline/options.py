@@ -27,11 +27,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.backup.secret import KeySource
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format.quantities import parse_duration, parse_size, parse_time
 from engine.pipeline.filters import Range, Wanted

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pyspark.sql.datasource import InputPartition
 
+from engine.dataclass import dataclass
 from engine.pipeline.planning import StoreShare
 
 

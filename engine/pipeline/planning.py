@@ -8,10 +8,10 @@ left out when the files' first times decrease somewhere, or can't be read. What 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.backup.snapshot_disk import SnapshotDisk
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.log.boundary import Boundaries
 from engine.log.scan import MISSING_SEGMENT, Gap, RecordBatch, Scanner

@@ -11,10 +11,10 @@ import importlib
 import io
 import warnings
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, StorageError, from_os_error
 from engine.format.quantities import time_text
 from engine.pipeline.bins import bin_ms, words

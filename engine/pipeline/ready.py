@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
+from engine.dataclass import dataclass
 from engine.pipeline.java import SparkMissing, find_java_version
 
 LEAST: dict[str, tuple[int, ...]] = {"pyspark": (4, 2), "pyarrow": (18,)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from engine.backup.objects.place import objects_at
 from engine.backup.repository import SETTINGS, SNAPSHOTS, SnapshotName, open_repository
 from engine.backup.secret import KeySource
 from engine.backup.snapshot_disk import SnapshotDisk
+from engine.dataclass import dataclass
 from engine.errors import FormatError, NotFound, Refused, RStoreError
 from engine.files.disk import Disk
 

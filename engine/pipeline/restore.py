@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, InvalidArgument
 from engine.format import hosts, names, properties, sysflag
 from engine.format.hashing import body_crc

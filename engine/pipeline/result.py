@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from engine.dataclass import dataclass
 
 Progress = Callable[[int, int, str], None]
 """Called with tasks done and in all (0: not known yet), and what is being done."""

@@ -12,9 +12,9 @@ Planning reads of the log only what tells where it ends. That freezes it: what a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, InvalidArgument
 from engine.files.disk import Disk
 from engine.log.boundary import Boundaries

@@ -5,11 +5,12 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.config import of_store
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, NotAStore, Refused, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import holder_of

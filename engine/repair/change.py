@@ -16,11 +16,12 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
+from engine.dataclass import dataclass
 from engine.files.lock import StoreLock, holder_of
 from engine.format import names
 from engine.inspect.store.change_gate import ChangeKind, refuse_change, refuse_open

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import NextStep
 from engine.format import names
 from engine.inspect.next_step import command_line

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.broker_conf.properties import read_properties
 from engine.broker_conf.values import ENCODING
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, InvalidArgument
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ Records that differ while one after them is equal are no divergence: one of the 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, FormatError, Refused
 from engine.format.record import BLANK_SIZE
 from engine.log.scan import Blank, RecordBatch, Scanner

@@ -8,9 +8,9 @@ ends at 0.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.format import fastjson, names
 from engine.inspect.store.config_files import read_config
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, LMQ_CONSUMERS, LMQ_TABLE, OFFSET_TABLE, as_long

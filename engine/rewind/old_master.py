@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import PeerLost, RStoreError
 from engine.wire.address import parse_address
 

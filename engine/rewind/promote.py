@@ -11,10 +11,10 @@ or slave, its configuration says: brokerRole, and brokerId, which is 0 of a mast
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.config import BrokerRole
+from engine.dataclass import dataclass
 from engine.errors import Refused
 from engine.format import names
 from engine.format.topic_rules import HALF_TOPIC

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, Refused
 from engine.format.topic_rules import FORBIDDEN
 from engine.inspect.next_step import command_line

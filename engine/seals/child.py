@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 from engine.files.disk import Disk
 from engine.files.low_priority import give_way

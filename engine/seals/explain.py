@@ -8,9 +8,9 @@ says, so it is a header or properties, which no CRC covers.
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format.judge import Reason
 from engine.log.doubts import doubts_of
 from engine.log.scan import Blank, Damage, RecordBatch, Scanner

@@ -25,8 +25,8 @@ damaged, and needs no package.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 
 PAGE_SIZE = 4096

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, OutsideStore, StorageError
 from engine.files.low_priority import BytePace
 from engine.inspect.check.verify import verify

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.seals.explain import Explained
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, NotInstalled
 from engine.seals.layout import (
     HASH_SIZE,

@@ -14,9 +14,10 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, OutsideStore, RStoreError, Shortage, StorageError
 from engine.files.lock import StoreLock
 from engine.files.low_priority import BytePace

@@ -24,10 +24,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
+from engine.dataclass import dataclass
 from engine.errors import DiskFull, InvalidArgument, RStoreError
 from engine.format import names
 from engine.log.retention import MANUAL_ROUNDS, DiskSpace, DiskUse, RetentionRules

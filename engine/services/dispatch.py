@@ -17,10 +17,10 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from engine.config import BrokerRole
+from engine.dataclass import dataclass
 from engine.errors import DiskFull, FormatError, RStoreError, Shortage
 from engine.format.judge import Reason
 from engine.format.quantities import counted

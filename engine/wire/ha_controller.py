@@ -15,9 +15,9 @@ Source: AutoSwitchHAClient, AutoSwitchHAConnection, HAConnectionState (5.3.3).
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import ClassVar
 
+from engine.dataclass import dataclass
 from engine.format.epoch_file import EpochEntry
 from engine.wire.ha import MAX_BODY, BadTransfer, TransferReader
 

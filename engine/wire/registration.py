@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format.quantities import counted
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from engine.dataclass import dataclass
 from engine.format.quantities import moment
 from rstore_cli._common import FOUND, parse_time, settings_of
 from rstore_cli.render import printable, say_not_read

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LEVELS = {
     "engine": 0,
+    "engine.dataclass": -1,
     "engine.errors": 0,
     "engine.broker_conf": 1,
     "engine.config": 1,

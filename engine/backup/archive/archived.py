@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.backup.container import Kind
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format.names import SEGMENT_NAME_DIGITS, segment_name
 from engine.format.numbers import LONG_MAX

@@ -8,12 +8,12 @@ Nobody else works in the repository meanwhile (leases.py): a store is not deleti
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from engine.backup.archive.archived import archived_names, get_archived, newest_of
 from engine.backup.leases import Lease
+from engine.dataclass import dataclass
 from engine.errors import FormatError, InvalidArgument, NotFound
 from engine.format.nearest import did_you_mean, visible
 

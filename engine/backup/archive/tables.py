@@ -9,10 +9,10 @@ positions, of KEY_ROWS keys, 4 bytes each, little-endian.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.backup.archive.archived import UNIT_ROWS, ArchivedQueue, Run
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format.queue_unit import UNIT_SIZE, unit_dtype
 from engine.log.ahead import scan_ahead

@@ -17,7 +17,6 @@ import getpass
 import os
 import socket
 import time
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from engine.backup.create.pieces import PieceWriter, ReadPace
 from engine.backup.create.sealed import ComparedReads, StoredSeals
 from engine.backup.manifest import SegmentPieces, SegmentRef, Snapshot, StoredFile
 from engine.backup.repository import SNAPSHOTS
+from engine.dataclass import dataclass
 from engine.errors import RStoreError, StorageError
 from engine.format.quantities import counted
 from engine.log.scan import LONG, Scanner

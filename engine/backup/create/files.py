@@ -4,10 +4,10 @@ and the seals of its segments."""
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.config import STORE_CONF
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.files.written import written_end
 from engine.format import names

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from engine.backup.leases import FOLLOWS, Lease
 from engine.backup.repository import SNAPSHOTS
+from engine.dataclass import dataclass
 from engine.errors import RStoreError, StoreLocked
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ sixteen of those again: so there are at most some fifty, and a byte is stored ag
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.backup.create.judging import judge_segment
 from engine.backup.manifest import JOINED, PIECE_SIZE, BackedUpDamage, SegmentPieces
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 
 if TYPE_CHECKING:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
 from engine.backup.manifest import BackedUpDamage
+from engine.dataclass import dataclass
 from engine.files.written import is_zeros
 from engine.format.judge import Reason
 from engine.inspect.check.verify import judge_tail, settled_events

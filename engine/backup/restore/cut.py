@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.backup.log import RepositoryLog
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, NotFound
 from engine.format.message import parse_msg_id
 from engine.format.quantities import moment

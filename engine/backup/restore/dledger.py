@@ -17,13 +17,14 @@ import os
 import time
 from array import array
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from engine.backup.create.files import ends_of_expired, files_beside
 from engine.backup.restore.queues import make_queues
 from engine.backup.restore.topics import TopicsLog
 from engine.config import STORE_CONF, STORE_SIZES, apache_key
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, FormatError, InvalidArgument, NewerStore, NoSpaceToSave, Refused, StoreLocked
 from engine.files.lock import holder_of
 from engine.format import names

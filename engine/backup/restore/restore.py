@@ -17,7 +17,7 @@ import json
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from engine.backup.leases import Lease
@@ -29,6 +29,7 @@ from engine.backup.restore.queues import make_queues
 from engine.backup.restore.segments import SegmentWriter
 from engine.backup.restore.topics import TopicsLog, demand_topics, write_topics
 from engine.config import STORE_SIZES, apache_key
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, NoSpaceToSave, NotFound, Refused, RStoreError, StorageError
 from engine.files.libc import Libc
 from engine.format import names

@@ -8,9 +8,10 @@ snapshot's does: units of queue files that were backed up because their messages
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, InvalidArgument
 from engine.format import fastjson, names
 from engine.format.message import encode_blank

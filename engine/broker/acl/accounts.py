@@ -7,7 +7,7 @@ comments and order alone. Sources: PlainPermissionManager#load, #buildPlainAcces
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.acl.addresses import NOBODY, AddressPattern, BadPattern
@@ -15,6 +15,7 @@ from engine.broker.acl.addresses import parse as parse_pattern
 from engine.broker.acl.perms import Perm, retry_topic
 from engine.broker.tables.config_file import DataVersion
 from engine.broker.tables.topics import DLQ, RETRY
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+
+from engine.dataclass import dataclass
 
 _ANYBODY = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 _RANGE = re.compile(r"([0-9a-fA-F]+)-([0-9a-fA-F]+)")

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.acl import accounts
 from engine.broker.acl.accounts import ACCOUNTS, KEY_LONGER_THAN, VERSION, WHITE, Account, AclFile, perm_of, split_right
 from engine.broker.tables.config_file import DataVersion
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, RStoreError
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker.acl.accounts import Account
@@ -14,6 +13,7 @@ from engine.broker.requests.answers import Answer
 from engine.broker.requests.json_body import NotRead, with_read
 from engine.broker.requests.table import RIGHTS, demand_rights
 from engine.broker.tables.topics import RETRY
+from engine.dataclass import dataclass
 from engine.wire.codes import ResponseCode
 from engine.wire.signing import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, signature
 

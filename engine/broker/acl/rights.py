@@ -6,7 +6,6 @@ Source: PlainAccessValidator#parse; what differs: see the package.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.acl.perms import Perm, retry_topic
@@ -14,6 +13,7 @@ from engine.broker.acl.strict import Demand
 from engine.broker.requests.answers import Answer
 from engine.broker.requests.json_body import body_of
 from engine.broker.tables.topics import RETRY
+from engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     from engine.wire.command import RemotingCommand

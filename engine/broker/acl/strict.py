@@ -8,13 +8,13 @@ An admin needs none of this. `engine.broker.requests.table` has the demands, SER
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker.acl.perms import Perm, retry_topic
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer
 from engine.broker.requests.json_body import body_of
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format.message import parse_msg_id
 from engine.wire.codes import ResponseCode

@@ -22,7 +22,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker.ha.group import GroupTransfer
@@ -30,6 +29,7 @@ from engine.broker.ha.link import Link, Rejection
 from engine.broker.net import ports
 from engine.client.stream import Stream, TlsStream
 from engine.config import BrokerRole
+from engine.dataclass import dataclass
 from engine.log.results import PutMessageStatus
 from engine.services.waiting import FlushFuture
 

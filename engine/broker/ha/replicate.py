@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.ha.follower import OVERLAP, ahead
@@ -23,6 +23,7 @@ from engine.client import master_tables
 from engine.client.connection import RemotingClient
 from engine.client.ha_protocol import HaProtocol, ha_protocol
 from engine.config import BrokerRole
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, RStoreError, StorageError
 from engine.files.disk import Disk
 from engine.inspect.store.change_gate import ChangeKind

@@ -5,11 +5,12 @@ Apache's service has no lock: who reaches its port gets the log. `haTls`, `haAll
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.ha.slave_list import SlaveList, parse_slave_list
 from engine.broker_conf.values import ValueKind, read_value
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.wire.address import parse_address
 from engine.wire.ha import MAX_BODY

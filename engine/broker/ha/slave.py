@@ -21,13 +21,13 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker.ha.follower import OVERLAP, BeginsLater, Diverged, Follower, OutOfStep, ahead, incoming_of
 from engine.client.ha_protocol import PlainHa
 from engine.client.stream import Stream, Untrusted, greeted_stream, tls_reason
 from engine.config import FlushDiskType
+from engine.dataclass import dataclass
 from engine.errors import RStoreError, StorageError
 from engine.log.incoming import BadRecord
 from engine.wire.address import parse_address

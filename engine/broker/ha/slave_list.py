@@ -8,10 +8,11 @@ address that they registered). Whoever may register may then copy: the name serv
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from engine.broker.net.allow import AllowList, parse_allow_list
+from engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ their own: one takes some ms. Source: PullMessageProcessor, PullRequestHoldServi
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +17,7 @@ from engine.broker.requests.answers import Answer, BadField
 from engine.broker.tables.consumer_filters import TAG_KINDS
 from engine.broker.tables.topics import FAQ, PERM_READ
 from engine.broker.turns import TURN_S
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 from engine.log.filters import ALL, TagFilter
 from engine.log.results import GetMessageStatus, GetResult

@@ -8,11 +8,12 @@ until the broker goes, or somebody deletes them. Source: RouteInfoManager (4.9.8
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from engine.broker.tables.config_file import DataVersion
 from engine.broker.tables.topics import PERM_WRITE, READ_WRITE, TopicConfig
+from engine.dataclass import dataclass
 
 LIVE_MS = 120_000
 MASTER = 0

@@ -12,9 +12,9 @@ both families (::ffff:10.0.0.7) is that address, in lists and of peers.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 
 _BETWEEN = re.compile(r"[,;\s]+")

@@ -6,9 +6,9 @@ import contextlib
 import errno
 import os
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, StorageError
 from engine.format.hosts import is_loopback
 

@@ -12,11 +12,12 @@ import enum
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.broker_conf.properties import read_strictly
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, from_os_error
 
 CONFIG_FILE = "tls.config.file"

@@ -9,10 +9,10 @@ Source: PopLongPollingService (5.3.3).
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker.pop.receipts import normal_topic
+from engine.dataclass import dataclass
 from engine.format import names
 
 if TYPE_CHECKING:

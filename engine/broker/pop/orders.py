@@ -10,11 +10,12 @@ Source: ConsumerOrderInfoManager, ConsumerOrderInfoLockManager (5.3.3).
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.pop.receipts import kind_of
 from engine.broker.tables.config_file import KeptTable
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair
 
 if TYPE_CHECKING:

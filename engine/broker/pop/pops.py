@@ -10,7 +10,7 @@ Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor, Pollin
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from engine.broker.handlers.pull import BadTags
@@ -28,6 +28,7 @@ from engine.broker.pop.receipts import (
 )
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 from engine.format.message import decode, encode, patch
 from engine.log.filters import ALL

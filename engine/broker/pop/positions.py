@@ -9,9 +9,10 @@ Source: PopMessageProcessor#getPopOffset, #getInitOffset, PopBufferMergeService#
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format import names
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ Source: ExtraInfoUtil, PopCheckPoint, AckMsg, BatchAckMsg, KeyBuilder, PopMessag
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format import names
 from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int

@@ -10,7 +10,7 @@ Source: PopReviveService (5.3.3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from engine.broker.pop.journal import QUEUES
@@ -25,6 +25,7 @@ from engine.broker.pop.receipts import (
 )
 from engine.broker.put.putter import STORED
 from engine.broker.turns import TURN_S
+from engine.dataclass import dataclass
 from engine.errors import FormatError, RStoreError
 from engine.format import fastjson, names, properties, queue_unit, sysflag
 from engine.format.message import DueMessage

@@ -9,7 +9,6 @@ Sources: BrokerController#registerProcessor, PlainAccessValidator#parse, Permiss
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from engine.broker.acl.perms import Perm
@@ -36,6 +35,7 @@ from engine.broker.acl.strict import (
     on_message,
     on_topic,
 )
+from engine.dataclass import dataclass
 from engine.wire.codes import RequestCode
 
 if TYPE_CHECKING:

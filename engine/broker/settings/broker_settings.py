@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.ha import settings as ha
@@ -15,6 +15,7 @@ from engine.broker.net.allow import AllowList, parse_allow_list
 from engine.broker.net.tls import TlsMode, TlsSettings
 from engine.broker_conf.all_keys import all_keys
 from engine.broker_conf.values import ValueKind, demand, read_value, shown
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format.hosts import Host, is_loopback
 from engine.format.numbers import INT_MAX

@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from engine.broker.requests.answers import Answer
 from engine.broker.tables.unwritten import Unwritten
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, RStoreError, Shortage
 from engine.format import fastjson
 from engine.inspect.store.config_files import BACKUP, ConfigFileState, read_text

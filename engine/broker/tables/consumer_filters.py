@@ -11,10 +11,11 @@ An expression is compiled once, whoever has it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.tables.config_file import KeptTable
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair
 from engine.log.sql import BadExpression, SqlFilter
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -11,6 +10,7 @@ import orjson
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer
 from engine.broker.tables.config_file import VersionedTable
+from engine.dataclass import dataclass
 from engine.format.topic_rules import refused_group
 from engine.wire.codes import ResponseCode
 

@@ -6,13 +6,14 @@ are told when others come, go, or subscribe to something else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from engine.broker.requests import fields
 from engine.broker.requests.answers import Answer
+from engine.dataclass import dataclass
 from engine.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ Source: MessageRequestModeManager, SetMessageRequestModeRequestBody (5.3.3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.requests import fields
 from engine.broker.tables.config_file import VersionedTable
 from engine.broker.tables.topics import RETRY
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair
 
 if TYPE_CHECKING:

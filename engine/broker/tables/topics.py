@@ -5,11 +5,12 @@ Sources: TopicConfigManager; BROKER.md 2.1, 2.2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker.requests.answers import Answer
 from engine.broker.tables.config_file import VersionedTable
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format import names
 from engine.format.topic_rules import FORBIDDEN, OFFSET_MOVED, SELF_TEST, TBW102

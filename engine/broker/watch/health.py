@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.errors import DiskFull, OutOfDescriptors, StorageError
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.broker.put.transactions import GROUP
 from engine.broker.watch.disks import disk_ratios
 from engine.broker.watch.stats import TopicCounter
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.wire.codes import ResponseCode
 

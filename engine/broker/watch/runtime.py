@@ -6,9 +6,9 @@ Sources: StoreStatsService#getRuntimeInfo, DefaultMessageStore#getRuntimeInfo, A
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format.numbers import INT_MAX
 from engine.wire.codes import V4_9_8
 

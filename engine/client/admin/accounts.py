@@ -7,11 +7,11 @@ ClusterAclConfigVersionListSubCommand.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.client.admin.plan import AdminPlan, AdminStep
 from engine.client.admin.session import answer_of
+from engine.dataclass import dataclass
 from engine.wire.codes import RequestCode
 from engine.wire.peer_object import PeerObject
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from engine.broker_conf.properties import read_properties
 from engine.client.admin.plan import AdminPlan, AdminStep
 from engine.client.admin.session import LONG_S
 from engine.client.admin.settings_text import settings_body
+from engine.dataclass import dataclass
 from engine.errors import FormatError, PeerLost, RefusedByBroker
 from engine.format.numbers import LONG_MAX, LONG_MIN, parse_int
 from engine.wire.codes import RequestCode

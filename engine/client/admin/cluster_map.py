@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.client.admin.known import demand_known
 from engine.client.routes import MASTER, addresses
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, NoRoute
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.client.admin.known import demand_known
@@ -19,6 +19,7 @@ from engine.client.queues import MessageQueue
 from engine.client.sending import SendRules, request_of
 from engine.client.sending_back import retry_of
 from engine.client.topic_reader import ReadFrom, TopicReader
+from engine.dataclass import dataclass
 from engine.errors import Refused
 from engine.format.names import DLQ_PREFIX, RETRY_PREFIX
 from engine.format.quantities import counted

@@ -6,7 +6,7 @@ DeleteSubscriptionGroupCommand, BrokerConsumeStatsSubCommad.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -15,6 +15,7 @@ from engine.client.admin.members import consumers_of_group, holders_of_queues
 from engine.client.admin.plan import AdminPlan, AdminStep
 from engine.client.admin.topics import deleting
 from engine.client.queues import MessageQueue
+from engine.dataclass import dataclass
 from engine.errors import FormatError, InvalidArgument
 from engine.format.names import DLQ_PREFIX, RETRY_PREFIX
 from engine.format.topic_rules import refused_group

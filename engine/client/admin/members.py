@@ -6,11 +6,11 @@ Source: ConsumerConnectionSubCommand, ProducerConnectionSubCommand, ConsumerStat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.client.admin.session import LONG_S, answer_of, json_of
 from engine.client.queues import MessageQueue
+from engine.dataclass import dataclass
 from engine.errors import NotFound
 from engine.format.numbers import INT_MAX
 from engine.wire.codes import RequestCode, ResponseCode

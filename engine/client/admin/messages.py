@@ -7,7 +7,6 @@ QueryConsumeQueueCommand, DefaultMQAdminExtImpl#messageTrackDetail, MQAdminImpl.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.client.admin.members import consumers_of_group, demand_connected
@@ -18,6 +17,7 @@ from engine.client.pulling import PullStatus
 from engine.client.queues import MessageQueue
 from engine.client.subscriptions import ALL, TAG, TopicSubscription
 from engine.client.topic_reader import GROUP
+from engine.dataclass import dataclass
 from engine.errors import FormatError, InvalidArgument, NotFound
 from engine.format.message import StoredMessage, decode, decode_each, parse_msg_id
 from engine.format.properties import KEYS, TAGS, UNIQ_KEY, key_words

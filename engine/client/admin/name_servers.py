@@ -7,13 +7,13 @@ GetNamesrvConfigCommand, WipeWritePermSubCommand.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.broker_conf.properties import read_properties
 from engine.client.admin.plan import AdminPlan, AdminStep
 from engine.client.admin.session import json_of
 from engine.client.admin.settings_text import settings_body
+from engine.dataclass import dataclass
 from engine.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:

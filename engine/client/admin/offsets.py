@@ -6,12 +6,12 @@ set queue by queue. Source: ResetOffsetByTimeCommand, SkipAccumulationSubCommand
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.client.admin.members import consumers_of_group
 from engine.client.admin.plan import AdminPlan, AdminStep
 from engine.client.calls import BrokerCalls
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format.quantities import counted
 from engine.wire.codes import RequestCode

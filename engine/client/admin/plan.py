@@ -7,10 +7,11 @@ they only make sense after all before them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from engine.client.sending import STORED, SendStatus
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 
 if TYPE_CHECKING:

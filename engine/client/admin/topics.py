@@ -6,12 +6,12 @@ DeleteTopicSubCommand, StatsAllSubCommand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.client.admin.name_servers import ORDER_SPACE, delete_entry, put_entry
 from engine.client.admin.plan import AdminPlan, AdminStep
 from engine.client.admin.session import json_of
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format.names import DLQ_PREFIX, RETRY_PREFIX
 from engine.format.quantities import counted

@@ -6,7 +6,6 @@ What was shown is what is sent: the plan itself is kept, not how to make it agai
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.client.admin.brokers import Cleaning, plan_cleaning, plan_setting
@@ -22,6 +21,7 @@ from engine.client.queues import MessageQueue
 from engine.client.sending import SendRules, request_of
 from engine.console.changes.change import by_name
 from engine.console.changes.plans import ShownPlan
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format.message_json import inflate
 from engine.format.properties import KEYS, TAGS, key_words

@@ -7,12 +7,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.console.changes.change import by_name
 from engine.console.changes.plans import ShownPlan
 from engine.console.web.sessions import ConsoleRight
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 from engine.format.quantities import counted
 from engine.format.shown import size

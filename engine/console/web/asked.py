@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.format.quantities import parse_size, parse_time

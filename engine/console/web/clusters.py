@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.client.admin.session import AdminSession
 from engine.client.client import ClientConfig, ClusterClient
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, RStoreError
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.console.web.sessions import ConsoleRight
+from engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     from engine.console.web.asked import Asked

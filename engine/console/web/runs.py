@@ -7,9 +7,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, RStoreError
 
 Tick = Callable[[int, int], None]

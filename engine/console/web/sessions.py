@@ -11,9 +11,10 @@ import hmac
 import secrets
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 
 if TYPE_CHECKING:

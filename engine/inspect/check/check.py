@@ -15,10 +15,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from engine.dataclass import dataclass
 from engine.errors import NextStep, StorageError
 from engine.files.lock import holder_of
 from engine.format import names

@@ -5,9 +5,10 @@ Source: ConfigManager#load (engine.inspect.store.config_files says what a broker
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.format.delay import DelayLevels, queue_of_level
 from engine.format.numbers import parse_int

@@ -8,9 +8,9 @@ writes the offsets that it has, none, over the file (BrokerController#shutdown):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.inspect.check.config import offsets_file
 from engine.inspect.store.config_files import ConfigFileState, Fate, directory_of, fate, present_in, read_table

@@ -11,12 +11,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.disk_levels import max_used
 from engine.config import STORE_CONF, STORE_SIZES, BrokerRole, apache_key
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, NextStep, NotAStore, StorageError
 from engine.files.entry import FileKind
 from engine.files.listing import Oddness, is_lost_found

@@ -8,10 +8,10 @@ the chain: after it the index only has to be a larger one.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.files.listing import list_segments
 from engine.files.written import is_zero
 from engine.format.dledger_entry import HEAD_SIZE, INDEX_UNIT_SIZE, NORMAL, head_dtype, index_dtype

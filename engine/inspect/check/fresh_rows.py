@@ -8,9 +8,9 @@ it had (`pour`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format.queue_unit import UNIT_SIZE, unit_dtype
 from engine.inspect.store.spool import ByteSpool
 

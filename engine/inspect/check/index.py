@@ -6,9 +6,10 @@ the entries that point into it: entries and keys are both in log order, so a win
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format.numbers import INT_MAX
 from engine.inspect.finding import Findings
 from engine.inspect.store.intervals import Intervals

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.files.disk import Disk
 from engine.format import names

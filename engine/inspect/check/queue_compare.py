@@ -14,9 +14,10 @@ Memory is bounded: records are compared in chunks, pending ones are spooled, uni
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeAlias
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.format.quantities import counted
 from engine.format.queue_unit import EXT_ADDRESS_MAX, UNIT_SIZE

@@ -6,10 +6,10 @@ The same questions as recovery asks (queue_settle.py), without deciding what bec
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.format.queue_unit import PRE_BLANK, PRE_BLANK_SIZE, UNIT_SIZE
 from engine.inspect.check.log import queue_place

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.inspect.check.log import LogPart, LogTask, check_apart, check_log
 from engine.inspect.check.stale_tail import StaleJudge
 from engine.inspect.check.verify import live_end

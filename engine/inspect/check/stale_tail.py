@@ -28,11 +28,11 @@ was set back: it stays. Records that are displaced by whole segments are none of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format.judge import Row
 from engine.format.record import LONG_SIZE, MIN_RECORD_SIZE, POSITION_PHYSICAL_OFFSET, store_timestamp_position
 from engine.inspect.store.queue_rows import QueueRows

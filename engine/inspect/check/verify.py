@@ -17,9 +17,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.files.disk import Disk
 from engine.files.lock import holder_of
 from engine.files.written import is_zeros

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.format import message
 from engine.format.dledger_entry import HEAD_SIZE, DLedgerEntry, decode
 from engine.inspect.dump.dump import BLANK, DAMAGE, dump_log_batches

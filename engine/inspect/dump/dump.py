@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, FormatError, RStoreError, WrongFileSize
 from engine.files.lock import holder_of
 from engine.format import checkpoint, message, names

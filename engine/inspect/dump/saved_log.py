@@ -10,9 +10,9 @@ from __future__ import annotations
 import bisect
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, InvalidArgument
 from engine.format import names
 from engine.format.record import MIN_RECORD_SIZE

@@ -13,10 +13,10 @@ Source: FlatMessageFile, FlatAppendFile#recover, PosixFileSegment (tieredstore, 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import NotAStore
 from engine.files.listing import is_lost_found
 from engine.format import message, names

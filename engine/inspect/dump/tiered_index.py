@@ -10,9 +10,9 @@ Source: IndexStoreFile#putKey, #queryAsyncFromSegmentFile, MessageStoreDispatche
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, NotAStore, RStoreError
 from engine.files.listing import is_lost_found
 from engine.format import properties

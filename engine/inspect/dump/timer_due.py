@@ -20,9 +20,9 @@ Source: TimerMessageStore#dequeue, #recoverAndRevise, #convertMessage, TimerDequ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.format import names, properties
 from engine.format.hashing import java_hash
 from engine.format.quantities import counted

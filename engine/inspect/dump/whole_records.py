@@ -10,9 +10,9 @@ Whole records there that do name their place are none: they lie within what a da
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from engine.dataclass import dataclass
 from engine.format.message import ENCODE_OVERHEAD
 from engine.inspect.check.verify import judge_tail, live_end, settled_events
 from engine.inspect.store.record_search import whole

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.broker_conf.delete_when import read_delete_when
 from engine.broker_conf.disk_levels import max_used
+from engine.dataclass import dataclass
 from engine.inspect.status.space import HOUR_MS, covered
 
 if TYPE_CHECKING:

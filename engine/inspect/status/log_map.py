@@ -5,9 +5,9 @@ and what is known of damage in it. One small read a segment, never a scan.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.inspect.store.known import known_places
 from engine.inspect.store.log_clock import store_time_at
 from engine.log.retention import RetentionRules

@@ -6,9 +6,9 @@ after it is read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.format.record import BLANK_SIZE, V4_HEAD_SIZE
 from engine.inspect.check.verify import judge_tail
 from engine.inspect.store.log_clock import store_time_at

@@ -6,8 +6,10 @@ topic has in an hour is known from its units, which point into one of these rang
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+from engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

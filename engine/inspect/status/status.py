@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from engine.config import STORE_SIZES, apache_key
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.files.lock import Holder, holder_of
 from engine.format import names

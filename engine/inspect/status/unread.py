@@ -11,9 +11,10 @@ Sources: ConsumerOffsetManager, LmqConsumerOffsetManager, ScheduleMessageService
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.format.delay import queue_of_level
 from engine.inspect.check.config import numbers, offsets_file, read_config

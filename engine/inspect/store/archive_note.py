@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, NextStep
 from engine.format import names
 from engine.inspect import next_step

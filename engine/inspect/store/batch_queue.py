@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.files.written import written_end
 from engine.format import names
 from engine.format.batch_unit import BATCH_UNIT_SIZE, BatchUnit, decode_many, valid_units

@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.files.listing import is_lost_found
 from engine.files.written import written_end

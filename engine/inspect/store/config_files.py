@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format import fastjson, lenient, names
 from engine.format.rocksdb_config import DATABASE_V2, DATABASES

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from engine.dataclass import dataclass
 from engine.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 
 TOPICS, GROUPS = "topics.json", "subscriptionGroup.json"

@@ -6,9 +6,9 @@ read, are problems to be reported: what nobody knows to be read counts as unread
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.inspect.store.config_files import NO_FILE, read_config
 from engine.inspect.store.config_shapes import CONSUMERS, DELAYS, as_long

@@ -10,9 +10,9 @@ Source: DLedgerCommitLog#DLedgerCommitLog, DLedgerConfig, DLedgerMmapFileStore, 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import NotAStore
 from engine.files.listing import list_segments
 from engine.format.names import DLEDGER, DLEDGER_DATA, segment_offset

@@ -6,10 +6,10 @@ they were swapped, renamed or copied: as many stay as are in order, the others a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format.index_file import IndexHeader, time_diff
 from engine.inspect.store.index_torn import first_torn
 from engine.log.index_reader import ClosedIndexFile, IndexCheck, IndexFault

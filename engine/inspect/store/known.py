@@ -8,9 +8,9 @@ records are there again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.inspect.store.intervals import Intervals
 from engine.inspect.store.repairs import Repair, manifest_ranges, repairs, unfinished
 

@@ -13,9 +13,10 @@ Where RocketMQ 5 keeps topics and groups in RocksDB, nobody here knows which the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format import names
 from engine.format.nearest import did_you_mean, visible

@@ -15,9 +15,10 @@ Nothing here is about damage inside the files: planning continues on the log as 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, RStoreError, StorageError, WrongFileSize
 from engine.files.listing import Oddness
 from engine.files.written import is_written

@@ -15,9 +15,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import NewerStore, NextStep, RStoreError, StorageError
 from engine.files.listing import is_lost_found
 from engine.files.rocksdb import has_rocksdict

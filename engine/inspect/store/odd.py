@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, DataIsAbsent, NextStep, RStoreError
 from engine.files.entry import Entry, FileKind
 from engine.files.listing import LOST_FOUND, OddEntry, Oddness, is_lost_found, left_by_rsync

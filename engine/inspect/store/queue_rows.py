@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.files.written import written_end
 from engine.format.queue_unit import PRE_BLANK_SIZE, UNIT, UNIT_SIZE, decode_many, unit_dtype
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.format import checkpoint, names
 from engine.inspect.store.newer import PROPERTY_CRC

@@ -13,9 +13,9 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.files.listing import is_lost_found
 from engine.files.written import written

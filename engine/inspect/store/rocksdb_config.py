@@ -11,9 +11,10 @@ config.v2.TopicConfigManagerV2 (5.3.3).
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.files.rocksdb import RocksDatabase, has_rocksdict
 from engine.format import fastjson

@@ -17,10 +17,11 @@ CombineConsumeQueueStore (5.5.0).
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.files.computed import ComputedDisk
 from engine.files.listing import SegmentFile

@@ -8,10 +8,10 @@ none, whole records are searched all over the file: its first pages may be those
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.format import sysflag
 from engine.format.judge import Row

@@ -15,9 +15,9 @@ layout.py makes the plan of it.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.files.listing import left_by_rsync
 from engine.format.names import segment_name, segment_offset
 from engine.inspect.store.foreign_end import Signs, is_another_stores

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import DataIsAbsent, FormatError, NewerStore, NotAStore, RStoreError
 from engine.files.entry import FileKind
 from engine.files.listing import OddEntry, Oddness, SegmentFile, SegmentListing, is_lost_found, list_segments

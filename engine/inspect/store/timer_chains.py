@@ -11,10 +11,10 @@ Bounded: units are counted by due time in one pass over the log, and then kept f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format import timer_wheel
 from engine.format.timer_log import NO_UNIT, UNIT_SIZE, due_times, unit_dtype
 from engine.inspect.store.timer_log import TimerBatch, timer_batches

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.files.listing import is_lost_found
 from engine.files.lock import holder_of
 from engine.files.written import is_zeros

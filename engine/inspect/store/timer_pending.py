@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format import names, properties
 from engine.format.message import decode
 from engine.format.numbers import LONG_MAX

@@ -12,9 +12,9 @@ Source: HookUtils#transformTimerMessage, TimerMessageStore#convertMessage.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format import message, names, properties
 from engine.format.hashing import java_hash

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format import names, timer_check, timer_wheel
 from engine.format.numbers import read_java_int

@@ -19,7 +19,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import CellType, FunctionType
 from typing import Any
@@ -29,6 +28,7 @@ from numba import config, njit, typeof, types
 from numba.core.caching import FunctionCache
 from numba.np.numpy_support import as_dtype
 
+from engine.dataclass import dataclass
 from engine.files.cache import cache_directory
 from engine.log.kernels import kept
 from engine.log.kernels.jit import LOGGER, MadeLater

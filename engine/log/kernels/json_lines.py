@@ -8,11 +8,11 @@ the two equal.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.dataclass import dataclass
 from engine.format.hosts import V4_SIZE
 from engine.format.record import (
     INT,

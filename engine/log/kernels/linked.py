@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
+from engine.dataclass import dataclass
 from engine.log.kernels.kept import OUTER, LinkedCode
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")

@@ -7,9 +7,9 @@ files have expired) or ends earlier, that is said apart: only within the range t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format.quantities import counted
 from engine.pipeline import frames

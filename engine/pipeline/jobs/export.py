@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from engine.config import STORE_SIZES
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, Refused
 from engine.files.disk import Disk
 from engine.pipeline import frames

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format import hosts, properties
 from engine.format.message import make_msg_id

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import config
 from engine.config import StoreConfig
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, Refused, RStoreError
 from engine.files.disk import Disk
 from engine.format.quantities import counted

@@ -8,9 +8,9 @@ those of the consume queues (engine.inspect.status.unread, as in `rstore status`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.files.disk import Disk
 from engine.pipeline.jobs.tasks import run_groups

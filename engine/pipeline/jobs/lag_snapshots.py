@@ -7,9 +7,9 @@ are made of the log; where the log has damage, messages and bytes are those of w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.format import names, properties, sysflag
 from engine.inspect.finding import Findings
 from engine.inspect.status.queue_space import QueueSpace, last_row, measure

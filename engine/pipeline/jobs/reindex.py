@@ -22,11 +22,12 @@ import itertools
 import os
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, NewerStore, NextStep, StoreChanged, StoreLocked
 from engine.files.disk import Disk
 from engine.files.lock import StoreLock, holder_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.files.disk import Disk
 from engine.files.sync_later import SyncLater

@@ -6,9 +6,10 @@ records lie after it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 from engine.files.disk import Disk
 from engine.files.libc import Libc

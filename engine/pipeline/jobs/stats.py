@@ -6,9 +6,9 @@ Percentiles are exact for up to some ten thousand different values, else within 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format import properties
 from engine.format.quantities import time_text

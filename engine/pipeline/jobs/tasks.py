@@ -8,10 +8,11 @@ Small splits share a task, so that a fleet of small stores is not a thousand tas
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from engine.dataclass import dataclass
 from engine.errors import RStoreError
 from engine.pipeline.splits import SPLIT_BYTES
 from engine.pipeline.worker import settle

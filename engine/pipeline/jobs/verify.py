@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.files.disk import Disk
 from engine.inspect.check.verify import (
     Bad,

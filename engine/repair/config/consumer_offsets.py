@@ -9,9 +9,9 @@ others: what the file held is in salvage/, and undo brings it back.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, InvalidArgument, Refused
 from engine.format import fastjson, names
 from engine.inspect.check.config import offsets_file

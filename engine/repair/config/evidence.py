@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError, StorageError
 from engine.format import message, names, properties
 from engine.inspect.store.batch_queue import BatchQueueRows, batch_queues

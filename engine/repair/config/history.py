@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import time
 from calendar import timegm
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.inspect.store.config_files import ConfigFileState, ConfigText, directory_of, parse
 from engine.inspect.store.config_shapes import TABLES

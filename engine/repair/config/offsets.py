@@ -7,9 +7,10 @@ queue that holds messages. `min` reads messages again rather than losing one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.inspect.store.config_shapes import LMQ_TABLE, OFFSET_TABLE
 from engine.log.derive import TopicQueue

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, InvalidArgument
 from engine.format import fastjson, names
 from engine.format.quantities import counted

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, InvalidArgument
 from engine.format import fastjson, names
 from engine.inspect.store.config_files import ConfigFileState, as_table, directory_of, read_table

@@ -7,9 +7,9 @@ the file and renames (MixAll#string2File): killed in between, the newest state i
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 from engine.format import names
 from engine.inspect.store.config_files import (

@@ -6,9 +6,9 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from engine.dataclass import dataclass
 from engine.errors import NewerStore, Refused, StorageError
 from engine.files.lock import StoreLock
 from engine.files.operations import Touch

@@ -13,9 +13,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, RStoreError
 from engine.inspect import next_step
 from engine.inspect.store.consumers import LostUnread, read_consumers

@@ -8,9 +8,9 @@ own group has read past it, or by a message of the operations' topic that names 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.format import sysflag
 from engine.format.record import prepared_offset_at
 from engine.format.topic_rules import HALF_TOPIC, OP_TOPIC

@@ -7,9 +7,9 @@ last 20 bytes are no unit is read whole (Apache takes zeros there for a unit at 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.files.listing import list_segments
 from engine.format import names, queue_ext
 from engine.format.batch_unit import valid_units

@@ -7,9 +7,9 @@ From the first that is not, all that come are kept, for `BatchSettler` to decide
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format.batch_unit import BATCH_UNIT_SIZE, batch_unit_dtype, valid_units
 from engine.inspect.store.spool import Spool
 from engine.log.batch_rows import as_batch_units, batch_row_dtype

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.files.entry import FileKind
 from engine.files.listing import is_lost_found

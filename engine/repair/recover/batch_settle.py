@@ -16,9 +16,10 @@ Where the first unit lies is told by the right ones: most of them agree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.format.batch_unit import BATCH_UNIT_SIZE, batch_unit_dtype, valid_units
 from engine.format.quantities import counted
 from engine.format.record import MIN_RECORD_SIZE

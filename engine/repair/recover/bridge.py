@@ -24,9 +24,9 @@ rest, so that no later start meets it. `BridgedLog` shows the log as it will be:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError
 from engine.files.written import is_zeros
 from engine.format import property_crc

@@ -8,9 +8,9 @@ as all of its messages are gone. Source: EpochFileCache#truncateSuffixByOffset, 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.format import checkpoint, epoch_file, names
 from engine.format.checkpoint import ReplicaOffsets
 from engine.format.quantities import counted

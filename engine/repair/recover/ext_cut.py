@@ -8,9 +8,9 @@ extension units that no unit names cost space, nothing else.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.files.listing import list_segments
 from engine.files.written import written_end
 from engine.format import names, queue_ext

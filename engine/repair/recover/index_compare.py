@@ -10,10 +10,11 @@ Entries that are there twice stay (Apache puts the first message of a recovery a
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.format.numbers import INT_MAX
 from engine.format.quantities import counted
 from engine.inspect.store.index_files import entries_before

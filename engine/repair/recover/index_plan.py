@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.format.quantities import counted
 from engine.inspect.store.index_files import IndexFiles, KeptIndexFile, entries_before

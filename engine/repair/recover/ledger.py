@@ -8,9 +8,9 @@ DefaultMessageStore#getMessage, OFFSET_OVERFLOW_BADLY). So each such group gets 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.inspect.next_step import arguments, command_line
 from engine.inspect.store.consumers import DELIVERY, read_consumers
 

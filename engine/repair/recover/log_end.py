@@ -8,10 +8,11 @@ middle, and the operator has to choose (RECOVERY.md, "Damage in the log").
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument, Refused
 from engine.format.judge import Reason
 from engine.inspect.store.log_clock import store_time_at

@@ -14,9 +14,9 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.errors import StorageError, TimeLimitReached
 from engine.files.directories import PRIVATE
 from engine.format import names

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import bisect
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format.checkpoint import SAFETY_MS
 from engine.format.numbers import LONG_MAX
 from engine.log.scan import RecordBatch

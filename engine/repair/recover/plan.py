@@ -7,8 +7,9 @@ The same object is printed by `--dry-run` and applied (`engine.repair.recover.ap
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from engine.dataclass import dataclass
 
 if TYPE_CHECKING:
     from engine.errors import RStoreError

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.inspect.check.queue_compare import QueueAccount, real_rows
 from engine.inspect.store.intervals import Intervals
 from engine.repair.recover.queue_plan import Renumbered

@@ -22,9 +22,9 @@ Memory is bounded: units are read in pieces, records that wait for a unit come f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from engine.dataclass import dataclass
 from engine.format.numbers import LONG_MAX
 from engine.format.record import MIN_RECORD_SIZE
 from engine.inspect.check.queue_compare import QueueAccount, QueueComparer, real_rows, repeats_adjacent

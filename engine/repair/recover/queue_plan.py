@@ -10,9 +10,9 @@ have got, and consumers don't stand above it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from engine.dataclass import dataclass
 from engine.inspect.store.intervals import Intervals
 
 if TYPE_CHECKING:

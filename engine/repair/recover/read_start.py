@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.inspect.check.stale_tail import StaleJudge
 from engine.inspect.store.log_clock import store_time_at
 from engine.log.scan import RecordBatch

@@ -16,9 +16,10 @@ Where queues have files, too (rocksdbCQDoubleWriteEnable), these are what is com
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, NewerStore
 from engine.files.rocksdb import has_rocksdict
 from engine.format.quantities import counted

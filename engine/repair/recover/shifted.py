@@ -12,9 +12,10 @@ offset where they belong, and if no other run belongs there.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.files.directories import PRIVATE
 from engine.files.written import is_zeros
 from engine.format import names

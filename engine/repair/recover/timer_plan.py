@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format import names, timer_check, timer_log, timer_wheel
 from engine.format.hashing import java_hash

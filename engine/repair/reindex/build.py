@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.files.listing import list_segments
 from engine.files.sync_later import SyncLater
 from engine.format import names, queue_ext

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.files.operations import Touch
 from engine.inspect import next_step
 from engine.inspect.store.change_gate import ChangeKind

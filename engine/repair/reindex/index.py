@@ -8,9 +8,9 @@ have written: of the file before, a file says only where and when that ended.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import DiskFull
 from engine.format import names
 from engine.format.quantities import counted

@@ -14,10 +14,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, DamageInTheMiddle, RStoreError
 from engine.inspect import next_step
 from engine.inspect.finding_codes import Fix

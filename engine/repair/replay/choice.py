@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from engine.dataclass import dataclass
 from engine.errors import FormatError
 from engine.format import names, properties, property_crc, sysflag
 from engine.format.delay import DelayLevels

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.format.message import Message
 from engine.inspect.dump.saved_log import SavedLog, SavedRepair, log_spans
 from engine.inspect.dump.whole_records import batches, whole_records

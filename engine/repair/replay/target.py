@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.config import STORE_CONF, STORE_SIZES, StoreConfig, sizes_of_store
+from engine.dataclass import dataclass
 from engine.errors import NotAStore
 from engine.format import names
 from engine.inspect import next_step

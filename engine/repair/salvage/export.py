@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, Refused
 from engine.files.directories import PRIVATE
 from engine.format import names

@@ -14,9 +14,9 @@ import calendar
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair, Refused
 from engine.inspect.dump.salvage_list import ABANDONED, disk_bytes, leftovers, read_known_runs
 from engine.inspect.dump.saved_log import SavedLog, SavedRepair, find_repair, log_spans, missing_copies, saved_repairs

@@ -11,9 +11,10 @@ import hashlib
 import json
 import os
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import DiskFull, InvalidArgument, NoSpaceToSave, StorageError
 from engine.files.directories import PRIVATE
 from engine.files.written import BLOCK, blocks, blocks_taken, data_ranges

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import CannotRepair
 from engine.files.operations import Touch
 from engine.format import names

@@ -13,9 +13,10 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.format.judge import Reason
 from engine.format.property_crc import CrcDemand

@@ -11,11 +11,12 @@ import os
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.broker_conf.report import read_conf
 from engine.config import apache_key
+from engine.dataclass import dataclass
 from engine.errors import DataIsAbsent, LogMissing, NextStep, Refused, RStoreError, StorageError
 from engine.files.lock import holder_of
 from engine.format import names, sysflag

@@ -10,10 +10,10 @@ MappedFileQueue#getLastMappedFile, #truncateDirtyFiles; BatchConsumeQueue the sa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format.batch_unit import valid_units
 from engine.format.queue_unit import PRE_BLANK_SIZE, UNIT_SIZE, unit_dtype
 from engine.inspect.store.queue_rows import QueueRows

@@ -6,9 +6,9 @@ ConsumeQueueStore#isMappedFileMatchedRecover, IndexService#isMappedFileMatchedRe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format.property_crc import CrcDemand
 from engine.format.record import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, SIZE_AND_MAGIC
 from engine.inspect.store.log_clock import store_time_at

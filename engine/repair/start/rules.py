@@ -8,9 +8,9 @@ reads the table (`apache_start`, `queue_start`, `plan_start`) asks for facts and
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ compared with its own message store and broker (tests/compat/test_upgrade.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from engine.dataclass import dataclass
 from engine.inspect.finding_codes import Code, Fix, Severity
 from engine.repair.start.rules import RELEASES
 

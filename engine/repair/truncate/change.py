@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.dataclass import dataclass
 from engine.format import names
 from engine.inspect.store.change_gate import ChangeKind
 from engine.repair.change import Change, ChangeRun

@@ -6,9 +6,9 @@ what consumers lose: messages that go and that a group has not read, and groups 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.dataclass import dataclass
 from engine.errors import Refused, RStoreError
 from engine.inspect.store.consumers import LostUnread, read_consumers
 from engine.repair.recover.ledger import Ledger, ledger_of
