@@ -13,7 +13,8 @@ were not made here, a metaclass, class variables.
 from __future__ import annotations
 
 from _thread import RLock
-from dataclasses import FrozenInstanceError
+from copy import copy
+from dataclasses import Field, FrozenInstanceError
 from dataclasses import dataclass as standard
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ else:
 
 
 _PARAMETERS = frozenset({"frozen", "slots", "eq"})
-_ASKED = ("__dataclass_fields__", "__dataclass_params__", "__match_args__", "__signature__")
+_ASKED = ("__dataclass_fields__", "__dataclass_params__", "__match_args__", "__replace__", "__signature__")
 """What a class is asked for by those who take dataclasses apart."""
 _SPECIAL = ("ClassVar", "InitVar", "KW_ONLY")
 _OWN = frozenset({"__slots__", "__setattr__", "__delattr__", "__getstate__", "__setstate__"})
@@ -60,10 +61,7 @@ def _slotted(plain: type, parameters: dict[str, bool]) -> type:
     pending = _Pending(plain, parameters)
     annotations = vars(plain)["__annotations__"]
     inherited = dict.fromkeys(name for base in plain.__mro__[:0:-1] for name in base.__dict__.get(_NAMES, ()))
-    content = {key: value for key, value in plain.__dict__.items() if key not in annotations}
-    for name in ("__dict__", "__weakref__"):
-        content.pop(name, None)
-    content["__qualname__"] = plain.__qualname__
+    content = {key: value for key, value in _content(plain).items() if key not in annotations}
     content["__slots__"] = tuple(name for name in annotations if name not in inherited)
     content[_NAMES] = (*inherited, *content["__slots__"])
     methods = ["__init__", "__repr__"]
@@ -84,6 +82,13 @@ def _slotted(plain: type, parameters: dict[str, bool]) -> type:
     return pending.cls
 
 
+def _content(plain: type) -> dict[str, Any]:
+    """What a class is made of."""
+    made_by_python = ("__dict__", "__weakref__")
+    content = {key: value for key, value in vars(plain).items() if key not in made_by_python}
+    return {**content, "__qualname__": plain.__qualname__}
+
+
 class _Pending:
     """What a class still lacks. Thread-safe.
 
@@ -100,19 +105,25 @@ class _Pending:
         self._one_at_a_time = RLock()
 
     def make(self) -> None:
-        """Have the methods, and all else that a dataclass has."""
+        """Have the methods, and all else that a dataclass has. Begun again where a signal's exception ended it."""
         with self._one_at_a_time:
             if self._made:
                 return
-            made = vars(standard(**self._parameters)(self._plain))  # a class of its own, whose methods fit ours
+            made = vars(standard(**self._parameters)(self._copy()))  # another class, whose methods fit ours
             for name in _ASKED:
                 if name in made:
                     setattr(self.cls, name, made[name])
-                else:
+                elif name in vars(self.cls):
                     delattr(self.cls, name)
             for name in self._stand_ins:
                 setattr(self.cls, name, made[name])
             self._made = True
+
+    def _copy(self) -> type:
+        """The plain class once more: the standard decorator changes what it gets."""
+        plain = self._plain
+        content = {key: copy(value) if isinstance(value, Field) else value for key, value in _content(plain).items()}
+        return type(plain.__name__, plain.__bases__, content)
 
     def stand_in(self, name: str) -> Callable[..., Any]:
         """A method that makes all, and then calls the one that has its name now."""
@@ -133,7 +144,7 @@ class _Asked:
 
     def __get__(self, one: object, owner: type) -> Any:
         self._pending.make()
-        return getattr(owner, self._name)
+        return getattr(owner if one is None else one, self._name)
 
 
 def _refuse_to_set(one: object, name: str, value: object) -> None:

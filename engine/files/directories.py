@@ -125,9 +125,11 @@ class Directories(Seam):
     def link_of(self, path: str) -> str:
         """Where a symbolic link leads, as it says it; "" for what is none, or not there."""
         with self.doing(Operation.STAT, path):
+            if not os.path.islink(path):
+                return ""
             try:
                 return os.readlink(path)
-            except OSError as error:
+            except OSError as error:  # it was replaced, or removed, since
                 if error.errno != errno.EINVAL and error.errno not in GONE:
                     raise
                 return ""

@@ -144,9 +144,12 @@ class ChannelSegment:
             file.write(position, data)
 
     def begin_writing(self, start: int, end: int) -> None:
-        """Have [start, end) on its way to the device: a `sync` waits less then. Nothing is durable by it."""
+        """Have [start, end) on its way to the device: a `sync` waits less then. A hint: nothing is durable by it.
+
+        Nothing happens where the file can't be opened.
+        """
         self._check(start, end - start)
-        with self._raw() as file:
+        with contextlib.suppress(StorageError), self._raw() as file:
             if file.descriptor is not None:
                 self._disk.libc.begin_writing(file.descriptor, start, end - start)
 

@@ -59,6 +59,7 @@ WINDOW = 2 << 20
 WIDE_WINDOW = 6 << 20
 """The same where several threads read by kernels: what is done once for each window holds Python's lock."""
 _LITTLE = 8
+"""What is left of a range beyond a window is read with it where that is at most an eighth of the window."""
 FIRST_WINDOW = 64 << 10
 """Bytes that are read at first after damage: a log with many damaged places is not read 2 MiB for each."""
 LONG = 16 << 20

@@ -64,8 +64,8 @@ _DEFAULTS = {
     "spark.log.level": "ERROR",
 }
 _SOCKETS = "spark.python.unix.domain.socket"
-_SOCKET_PATH, _SOCKET_NAME = 103, 64
-"""The longest path of a socket (macOS; on Linux 107), and of it what Spark's names may take (a UUID, and some more)."""
+_LONGEST = 61
+"""Characters of the path of the sockets' directory, at most: Spark's own limit, as a socket's path has but some 100."""
 _LOOPBACK = ("127.", "localhost", "[::1]")
 _DEBUG = "RSTORE_DEBUG"
 
@@ -296,11 +296,23 @@ def _sockets(scratch: str, master: str) -> dict[str, str]:
     """Unix sockets between JVM and Python workers, in our own directory, where both are on this machine.
 
     By TCP each task waits 40 ms: the JVM writes its input in two small pieces, and the second waits until the first is
-    acknowledged. Not on a cluster, whose executors' directories may have names too long for a socket's.
+    acknowledged. Not on a cluster, whose executors' directories may have names too long for a socket's; nor where the
+    name is no ASCII (Java takes it for another one, by locale), or the file system has no sockets.
     """
-    if not is_local(master) or len(os.fsencode(scratch)) + _SOCKET_NAME > _SOCKET_PATH:
+    if not is_local(master) or len(scratch) > _LONGEST or not scratch.isascii() or not _takes_sockets(scratch):
         return {}
     return {f"{_SOCKETS}.enabled": "true", f"{_SOCKETS}.dir": scratch}
+
+
+def _takes_sockets(directory: str) -> bool:
+    path = os.path.join(directory, "socket")
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(path)
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
 
 
 def _environment(java: Path, master: str, given: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,17 @@ def test_they_lie_in_a_directory_of_ours(spark: SparkSession) -> None:
 
 
 def test_where_there_are_none() -> None:
-    assert _sockets("/tmp/rstore-spark-12345678", "local[2]")
-    assert not _sockets("/tmp/rstore-spark-12345678", "spark://host:7077")  # executors have directories of their own
-    assert not _sockets("/" + "d" * 100, "local[2]")
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:
+        fits, too_long = ("d" * (size - len(base) - 1) for size in (61, 62))
+        for name, master, wanted in (
+            ("short", "local[2]", True),
+            ("short", "spark://host:7077", False),  # executors have directories of their own
+            (fits, "local", True),
+            (too_long, "local", False),
+            ("größe", "local", False),
+        ):
+            place = Path(base, name)
+            place.mkdir(exist_ok=True)
+            assert bool(_sockets(str(place), master)) == wanted
+            assert list(place.iterdir()) == []
+        assert not _sockets(f"{base}/absent", "local")

@@ -164,20 +164,21 @@ class KeySpool:
         """Append keys: physical offsets ascend."""
         if not len(keys):
             return
-        self._waiting.append(keys)
         self._few += len(keys)
         self._keys += len(keys)
         if self._few >= KEYS_AT_ONCE:
-            self._pack()
+            self._waiting.append(keys)
+            self.pack()
+        else:  # few keys may be views of a large batch's columns, which must not wait with them
+            self._waiting.append(Keys(keys.key_hash.copy(), keys.physical_offset.copy(), keys.store_timestamp.copy()))
 
-    def _pack(self) -> None:
-        """What came last becomes one piece."""
+    def pack(self) -> None:
+        """What came last becomes one piece: until more keys are added, nothing is written any more."""
         import numpy as np
 
         if not self._waiting:
             return
         keys = concatenated(self._waiting, Keys)
-        self._waiting, self._few = [], 0
         hashes = np.ascontiguousarray(keys.key_hash)
         offset, time = int(keys.physical_offset[0]), int(keys.store_timestamp[0])
         offsets, times = keys.physical_offset - offset, keys.store_timestamp - time
@@ -189,12 +190,13 @@ class KeySpool:
         )
         place = self._bytes.add(hashes, *columns)
         self._chunks.append(_Packed(len(keys), place, offset, time, wide))
+        self._waiting, self._few = [], 0
 
     def chunks(self) -> Iterator[Keys]:
         """The keys, some at a time."""
         import numpy as np
 
-        self._pack()
+        self.pack()
         for chunk in self._chunks:
             width, dtype = (8, "<i8") if chunk.wide else (4, "<i4")
             hashes = np.frombuffer(self._bytes.read(chunk.place, 4 * chunk.keys), dtype=np.int32)

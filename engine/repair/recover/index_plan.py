@@ -178,6 +178,7 @@ class IndexPlanner:
             if kept.keep:
                 previous = (kept.end, kept.end_timestamp)
         put = len(self._tail) - self._known_at_end() + sum(len(insert.keys) for insert in inserts)
+        self._tail.pack()
         return IndexPlan(
             enabled=True,
             removed=tuple(self._found.removed),
@@ -285,6 +286,7 @@ class IndexPlanner:
             if self._tags is not None and len(left):  # put by a release that has no keys by tag
                 wanted[left] = ~self._tags.mask(keys.physical_offset[left], keys.key_hash[left].astype(np.int64))
             keys_between.add(keys.taken(wanted))
+        keys_between.pack()
         return keys_between
 
     def _store_timestamp(self, offset: int) -> int | None:
