@@ -186,9 +186,11 @@ class StoreParts(MessageReader):
         if self._commit is not None:
             self._commit.wake()
             return
-        self.dispatch.wake()
-        if not self._flushed_by_puts:
-            self._flush.wake()
+        dispatch, flush = self.dispatch, self._flush
+        if not dispatch.woken:
+            dispatch.wake()
+        if not flush.woken and not self._flushed_by_puts:
+            flush.wake()
         for appended in self._followers:
             appended()
 

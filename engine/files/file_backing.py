@@ -32,6 +32,7 @@ class FileBacking(ReferenceCounted):
         file_size: bytes.
         allocate_step: bytes of blocks to take at a time when the file is appended to; None: all, or to its end.
         used: it was read since `open_files` looked last.
+        wrote_position: end of what was appended, bytes; set by MappedFile alone. Each append asks for it.
     """
 
     __slots__ = (
@@ -45,11 +46,11 @@ class FileBacking(ReferenceCounted):
         "_segment",
         "_single",
         "_target",
-        "_wrote",
         "allocate_step",
         "file_size",
         "path",
         "used",
+        "wrote_position",
     )
 
     def __init__(
@@ -69,7 +70,7 @@ class FileBacking(ReferenceCounted):
         self.path = segment.path
         self.file_size = segment.size
         self.allocate_step: int | None = None
-        self._wrote = 0
+        self.wrote_position = 0
         self._has_blocks_from = 0
         self._has_blocks_to = blocks if segment.mapped else segment.size
         self._target: memoryview | None = None
@@ -102,7 +103,7 @@ class FileBacking(ReferenceCounted):
         memory = self._segment.memory
         if memory is None:
             return False
-        first = -(-self._wrote // PAGE) * PAGE
+        first = -(-self.wrote_position // PAGE) * PAGE
         self._ensure_blocks(first, self.file_size)
         synced = first
         for start in range(first, self.file_size, WARM_AT_A_TIME * PAGE):
@@ -177,7 +178,7 @@ class FileBacking(ReferenceCounted):
             segment.unpark()
             self._aim()
         step = self.allocate_step
-        self._ensure_blocks(self._wrote, self.file_size if step is None else min(self.file_size, end + step))
+        self._ensure_blocks(self.wrote_position, self.file_size if step is None else min(self.file_size, end + step))
         return True
 
     def _ensure_blocks(self, start: int, end: int) -> None:

@@ -125,14 +125,9 @@ class MappedFile(FileBacking):
     # --- positions --------------------------------------------------------------------------------------------------
 
     @property
-    def wrote_position(self) -> int:
-        """End of what was appended, bytes."""
-        return self._wrote
-
-    @property
     def committed_position(self) -> int:
         """End of what is in the file, bytes: `wrote_position` without a write buffer."""
-        return self._committed if self._buffer is not None else self._wrote
+        return self._committed if self._buffer is not None else self.wrote_position
 
     @property
     def flushed_position(self) -> int:
@@ -142,12 +137,12 @@ class MappedFile(FileBacking):
     @property
     def read_position(self) -> int:
         """End of what readers may see, bytes."""
-        return self._committed if self._buffer is not None else self._wrote
+        return self._committed if self._buffer is not None else self.wrote_position
 
     @property
     def is_full(self) -> bool:
         """Whether `wrote_position` is the file's size."""
-        return self._wrote == self.file_size
+        return self.wrote_position == self.file_size
 
     @property
     def mapped(self) -> bool:
@@ -172,13 +167,13 @@ class MappedFile(FileBacking):
     def truncate_to(self, position: int) -> None:
         """Set all three positions. Bytes after stay what they are: see `invalidate_tail`."""
         self._segment_check(position, 0)
-        self._wrote = self._committed = self._flushed = position
+        self.wrote_position = self._committed = self._flushed = position
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def append(self, data: Bytes) -> int | None:
         """Put `data` after what is there; its position, or None: it does not fit. Raises DiskFull, StorageError."""
-        position = self._wrote
+        position = self.wrote_position
         end = position + len(data)
         if end > self._room and not self._make_room(end):
             return None
@@ -187,22 +182,22 @@ class MappedFile(FileBacking):
             self._segment.write(position, data)
         else:
             target[position:end] = data
-        self._wrote = end
+        self.wrote_position = end
         return position
 
-    def append_by(self, write: Callable[..., int | None], *what: object) -> int | None:
+    def append_by(self, write: Callable[..., int | None], what: object) -> int | None:
         """Append what `write` puts into the file's memory; bytes of it, or None: nothing was written.
 
         It gets the memory (None where there is none), where to write, how far there is room, and the file's size; then
-        what it is to write.
+        what it is to write, in one object: to pass on any number of arguments takes as long as to write a record.
         """
-        position, target = self._wrote, self._target
+        position, target = self.wrote_position, self._target
         try:
-            size = write(target, position, self._room, self.file_size, *what)
+            size = write(target, position, self._room, self.file_size, what)
             if size is not None:
-                self._wrote = position + size
+                self.wrote_position = position + size
         except BaseException:  # an interrupt, after it was written: what lies after the end must not look like a record
-            if self._wrote == position and target is not None:
+            if self.wrote_position == position and target is not None:
                 end = min(position + _HEAD, self.file_size)
                 target[position:end] = bytes(end - position)
             raise
@@ -210,12 +205,12 @@ class MappedFile(FileBacking):
 
     def append_many(self, data: Bytes) -> int | None:
         """As `append`, for many bytes: by call, which gets the pages that nobody has touched some at a time."""
-        position = self._wrote
+        position = self.wrote_position
         end = position + len(data)
         if self._buffer is not None or end > self._room:
             return self.append(data)
         self._segment.write_many(position, data)
-        self._wrote = end
+        self.wrote_position = end
         return position
 
     def reserve(self, size: int) -> memoryview | None:
@@ -223,7 +218,7 @@ class MappedFile(FileBacking):
 
         Also None on the channel kind without a write buffer: `append` then. Raises DiskFull.
         """
-        position = self._wrote
+        position = self.wrote_position
         end = position + size
         if end > self._room and not self._make_room(end):
             return None
@@ -232,8 +227,8 @@ class MappedFile(FileBacking):
 
     def advance(self, size: int) -> None:
         """Count the next `size` bytes as appended, whatever they hold (a filled `reserve`, or a file's unused rest)."""
-        self._segment_check(self._wrote, size)
-        self._wrote += size
+        self._segment_check(self.wrote_position, size)
+        self.wrote_position += size
 
     def writable(self, position: int, size: int) -> memoryview | None:
         """Bytes of the file to change in place, wherever they are; None on the channel kind (`write_at` then).
@@ -286,7 +281,7 @@ class MappedFile(FileBacking):
         self._segment_check(position, 0)
         if self._buffer is not None:
             # Below the committed position too: it moves back, so these bytes will be committed again.
-            self._buffer.memory[position : self._wrote] = bytes(max(0, self._wrote - position))
+            self._buffer.memory[position : self.wrote_position] = bytes(max(0, self.wrote_position - position))
         changed = not self._segment.is_zero(position, self.file_size)
         if changed:
             self._has_blocks_to = min(self._has_blocks_to, position)
@@ -297,7 +292,7 @@ class MappedFile(FileBacking):
         # Even when nothing changed: the zeros may be those of a run that was killed before its sync.
         self._segment.sync(min(self._flushed, position), self.file_size)
         self._disk.step("invalidate-tail:synced")
-        self._wrote = min(self._wrote, position)
+        self.wrote_position = min(self.wrote_position, position)
         self._committed = min(self._committed, position)
         self._flushed = min(self._flushed, position)
         self._ensure_blocks(position, self.file_size)
@@ -372,7 +367,7 @@ class MappedFile(FileBacking):
 
     def is_able_to_commit(self, least_pages: int) -> bool:
         """The same rule between committed and wrote."""
-        return self._is_able(self.committed_position, self._wrote, least_pages)
+        return self._is_able(self.committed_position, self.wrote_position, least_pages)
 
     def commit(self, least_pages: int = 0) -> int:
         """Copy from the write buffer to the file, if enough is waiting; the committed position (bytes).
@@ -381,10 +376,10 @@ class MappedFile(FileBacking):
         """
         buffer = self._buffer
         if buffer is None:
-            return self._wrote
+            return self.wrote_position
         if self.is_able_to_commit(least_pages) and self.hold():
             try:
-                start, end = self._committed, self._wrote
+                start, end = self._committed, self.wrote_position
                 if end > start:
                     self._ensure_blocks(start, end)
                     with buffer.memory[start:end] as waiting:

@@ -39,7 +39,7 @@ from engine.log.begun import begins_a_record
 from engine.log.derive import TopicQueue
 from engine.log.log_files import LogFiles
 from engine.log.natives import LAY
-from engine.log.prepare import Destination, Prepared, PreparedFurther, Preparer
+from engine.log.prepare import Prepared, PreparedFurther, Preparer
 from engine.log.prepare_batch import BatchPreparer, PreparedBatch, PreparedColumns
 from engine.log.prepare_run import RunPreparer
 from engine.log.results import AppendedRun, AppendResult, StoreClosed, WriteFailed
@@ -159,20 +159,30 @@ class CommitLog(LogFiles):
             MessageRefused: it can't be stored. DiskFull, StorageError: nothing was appended.
         """
         lay = self._lay or self._lay_from_now()
-        if lay is not None:
-            destination = self._prepare.laid(message)
-            if destination is not None:
-                result = self._append_laid(lay, destination, message)
-                if result is not None:
-                    return result
-        prepared = self._prepare.one(message)
-        if isinstance(prepared, PreparedFurther):
-            return self._append(prepared)
-        with self._lock:  # as `_append`
+        destination = None if lay is None else self._prepare.laid(message)
+        if lay is None or destination is None:
+            return self._append_prepared(message)
+        with self._lock:  # the record is made where it goes: few calls, as each takes as long as one of these lines
             if self._sealed:
                 self._check_open()
             now = self.begin_time_in_lock = self._clock()
             try:
+                file = self.files.last()
+                if file is not None:
+                    queue, table = destination.queue, self._table
+                    physical = file.file_from_offset + file.wrote_position
+                    if physical >= self._pages.wanted_from:
+                        self._pages.go_on(file)
+                    queue_offset = table.get(queue, 0)
+                    record = (message, destination.laid, queue_offset, physical, now, self._most_laid, dict, int, None)
+                    size = file.append_by(lay, record)
+                    if size is not None:
+                        file.store_timestamp = now
+                        table[queue] = queue_offset + 1
+                        host = destination.store_host
+                        return _made(AppendResult, (physical, size, now, queue_offset, host, (physical,)))
+                prepared = self._prepare.one(message)  # not plain after all, or no room: its store time is taken
+                assert isinstance(prepared, Prepared)  # others are not laid
                 return self._append_one(prepared, now)
             finally:
                 self.begin_time_in_lock = 0
@@ -252,36 +262,17 @@ class CommitLog(LogFiles):
             self._lay = LAY.after(1)
         return self._lay
 
-    def _append_laid(
-        self, lay: Callable[..., int | None], destination: Destination, message: Message
-    ) -> AppendResult | None:
-        """Append a message without an object of its record, where the last file has room. None: there is no file.
-
-        What is not plain after all is prepared here, under the lock: its store time is taken.
-        """
-        queue = destination.queue
-        with self._lock:
+    def _append_prepared(self, message: Message) -> AppendResult:
+        """Append a message that is made ready before the lock is taken."""
+        prepared = self._prepare.one(message)
+        if isinstance(prepared, PreparedFurther):
+            return self._append(prepared)
+        with self._lock:  # as `_append`
             if self._sealed:
                 self._check_open()
-            file = self.files.last()
-            if file is None:
-                return None
             now = self.begin_time_in_lock = self._clock()
             try:
-                physical = file.file_from_offset + file.wrote_position
-                if physical >= self._pages.wanted_from:
-                    self._pages.go_on(file)
-                queue_offset = self._table.get(queue, 0)
-                size = file.append_by(
-                    lay, message, destination.laid, queue_offset, physical, now, self._most_laid, dict, int, None
-                )
-                if size is None:
-                    prepared = self._prepare.one(message)
-                    assert isinstance(prepared, Prepared)  # others are not laid
-                    return self._append_one(prepared, now)
-                file.store_timestamp = now
-                self._table[queue] = queue_offset + 1
-                return _made(AppendResult, (physical, size, now, queue_offset, destination.store_host, (physical,)))
+                return self._append_one(prepared, now)
             finally:
                 self.begin_time_in_lock = 0
 

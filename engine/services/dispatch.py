@@ -291,7 +291,7 @@ class DispatchService(Worker):
     def _hurry(self) -> None:
         with self._condition:
             self._awaited += 1
-            self._woken = True
+            self.woken = True
             self._condition.notify_all()
 
     def _unhurry(self, count: int) -> None:

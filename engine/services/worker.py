@@ -23,13 +23,16 @@ class Worker(ABC):
     Args:
         name: of the thread, and in errors.
         on_failure: called with what ended the loop.
+
+    Attributes:
+        woken: it was woken, and has not looked yet; set here alone. Who wakes it with each put asks first.
     """
 
     def __init__(self, name: str, on_failure: OnFailure) -> None:
         self.name = name
         self._on_failure = on_failure
         self._condition = threading.Condition()
-        self._woken = False
+        self.woken = False
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -43,11 +46,11 @@ class Worker(ABC):
 
     def wake(self) -> None:
         """There is something to do."""
-        if self._woken:  # and not looked yet: it will see what there is to do
+        if self.woken:  # and not looked yet: it will see what there is to do
             return
         with self._condition:
-            if not self._woken:
-                self._woken = True
+            if not self.woken:
+                self.woken = True
                 self._condition.notify_all()
 
     def stop(self) -> None:
@@ -73,9 +76,9 @@ class Worker(ABC):
         """Until woken, stopped, or after `timeout_ms` (None: for ever); False when it is time to stop."""
         with self._condition:
             self._condition.wait_for(
-                lambda: self._woken or self._stopping, None if timeout_ms is None else timeout_ms / 1000
+                lambda: self.woken or self._stopping, None if timeout_ms is None else timeout_ms / 1000
             )
-            self._woken = False
+            self.woken = False
             return not self._stopping
 
     def _pause(self, ms: float) -> bool:

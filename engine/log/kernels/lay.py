@@ -104,21 +104,23 @@ def _put_properties(at: Any, pairs: Any, step: Any) -> None:
 def lay(own: Any, args: Any, count: Any) -> Any:
     """Write a message's record into a file's memory; its size, or None: nothing was written, do it the plain way.
 
-    Arguments: the memory; where to write; how far the file has room, and how long it is; message; its template (fixed
-    part with IPv4 hosts, then topic); queue offset, physical offset and store time; the most bytes of a body; the
-    classes `dict` and `int`; None.
+    Arguments: the memory; where to write; how far the file has room, and how long it is; a tuple of what makes the
+    record: message; its template (fixed part with IPv4 hosts, then topic); queue offset, physical offset and store
+    time; the most bytes of a body; the classes `dict` and `int`; None.
     """
     begin, end = number_of(word_at(args + _WORD)), number_of(word_at(args + 2 * _WORD))
     end = min(end, number_of(word_at(args + 3 * _WORD)) - BLANK_SIZE)
-    message, template, none = word_at(args + 4 * _WORD), word_at(args + 5 * _WORD), word_at(args + 12 * _WORD)
-    queue_offset, physical = number_of(word_at(args + 6 * _WORD)), number_of(word_at(args + 7 * _WORD))
-    stored, most = number_of(word_at(args + 8 * _WORD)), number_of(word_at(args + 9 * _WORD))
+    what = word_at(args + 4 * _WORD)
+    message, template, none = tuple_item(what, 0), tuple_item(what, 1), tuple_item(what, 8)
+    queue_offset, physical = number_of(tuple_item(what, 2)), number_of(tuple_item(what, 3))
+    stored, most = number_of(tuple_item(what, 4)), number_of(tuple_item(what, 5))
+    dictionary, whole = tuple_item(what, 6), tuple_item(what, 7)
     body, pairs, birth = tuple_item(message, _BODY), tuple_item(message, _PROPERTIES), tuple_item(message, _BORN)
     step, view = _step(), _buffer()
     born = body_size = 0
     head_size = bytes_size(template)
     own_size = -1
-    if body and pairs and birth and _is(pairs, word_at(args + 10 * _WORD)) and _is(birth, word_at(args + 11 * _WORD)):
+    if body and pairs and birth and _is(pairs, dictionary) and _is(birth, whole):
         born, body_size = number_of(birth), bytes_size(body)
         if 0 <= body_size <= most:
             own_size = _size_of(pairs, step)

@@ -398,7 +398,7 @@ def test_what_a_record_needs_is_asked_before_a_byte_is_written() -> None:
     size = template.size
 
     def laid(memory: object, begin: int, room: int, file: int, one: Message = message, most: int = 100) -> object:
-        return lay(memory, begin, room, file, one, head, 5, begin, 77, most, dict, int, None)
+        return lay(memory, begin, room, file, (one, head, 5, begin, 77, most, dict, int, None))
 
     memory = memoryview(bytearray(400))
     assert laid(memory, 10, 400, 400) == size
@@ -494,12 +494,12 @@ def test_an_interrupt_leaves_no_record_after_the_end(tmp_path: Path) -> None:
     file = MappedFile.create(Disk(), str(tmp_path / "00000000000000000000"), 4096)
     file.append(b"before")
 
-    def write(memory: memoryview, position: int, room: int, size: int) -> int | None:
-        memory[position : position + 20] = b"a record that counts"
+    def write(memory: memoryview, position: int, room: int, size: int, what: bytes) -> int | None:
+        memory[position : position + 20] = what
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        file.append_by(write)
+        file.append_by(write, b"a record that counts")
     assert file.wrote_position == len(b"before")
     file.advance(8)
     assert bytes(file.view(0, 14)) == b"before" + bytes(8)
@@ -703,7 +703,7 @@ def calls() -> list[Callable[[], object]]:
         return requests(header, b"body", RemotingCommand, LANGUAGES, SerializeType.JSON, headers._FIELDS, None)
 
     def lay(one: Message) -> object:
-        return lays(memory, 0, 400, 400, one, prepared.destination.laid, 5, 6, 7, 100, dict, int, None)
+        return lays(memory, 0, 400, 400, (one, prepared.destination.laid, 5, 6, 7, 100, dict, int, None))
 
     def read(data: bytes) -> object:
         sizes = (len(data),)
