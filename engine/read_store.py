@@ -341,7 +341,7 @@ class ReadStore(MessageReader):
             with self._index_file(index.path) as file:
                 header = file.header
                 newest = max(newest, (header.end_timestamp, header.end_phy_offset))
-                if left > 0 and file.is_time_matched(begin, end):
+                if left > 0 and header.is_time_matched(begin, end):
                     left -= len(file.query(wanted, begin, end, left, accept=accept).offsets)
             if left <= 0 or header.begin_timestamp < begin:
                 break

@@ -337,6 +337,18 @@ class MappedFile(FileBacking):
     def _not_readable(self, position: int, size: int) -> InvalidArgument:
         return InvalidArgument(f"{size} bytes are not readable yet", path=self.path, offset=position)
 
+    def whole(self) -> memoryview | None:
+        """All bytes of the file, past its read position, too, where it is mapped; None: it is not, or was given up.
+
+        They stay readable, as those of `view`. Raises StorageError.
+        """
+        try:
+            return self._segment.whole()
+        except StorageError:
+            if self.available:
+                raise
+            return None
+
     def view_if_there(self, position: int, size: int) -> memoryview | None:
         """As `view`, for who does not hold the file: None when it was given up. They stay readable on every kind.
 

@@ -66,6 +66,10 @@ class ChannelSegment:
         """Whether this is the map kind."""
         return False
 
+    def whole(self) -> memoryview | None:
+        """All bytes of the file in memory, without reading it; None: it is not mapped."""
+        return None
+
     def read(self, position: int, length: int) -> memoryview:
         """The bytes [position, position + length), read-only."""
         self._check(position, length)
@@ -286,6 +290,10 @@ class MapSegment(ChannelSegment):
             self._map, self.memory = mapping, mapping.memory
         if self.on_mapped is not None:
             self.on_mapped()
+
+    def whole(self) -> memoryview | None:
+        """All bytes themselves, read-only: what is written later shows. Raises StorageError."""
+        return (self._map or self._mapping()).readable
 
     def read(self, position: int, length: int) -> memoryview:
         """The bytes [position, position + length) themselves, read-only: what is written later shows."""

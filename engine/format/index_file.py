@@ -64,6 +64,11 @@ class IndexHeader:
             self.index_count,
         )
 
+    def is_time_matched(self, begin: int, end: int) -> bool:
+        """Whether messages of the time [begin, end] (ms) may be in the file. Source: IndexFile#isTimeMatched."""
+        first, last = self.begin_timestamp, self.end_timestamp
+        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:

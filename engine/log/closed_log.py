@@ -105,6 +105,11 @@ class ClosedLogReader:
             return None
         return piece
 
+    def mapped_from(self, offset: int) -> memoryview | None:
+        """As `LogReader.mapped_from`: it is read by call."""
+        del offset
+        return None
+
     def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
         """As `LogReader.readable`; in the last file as far as sound records follow each other."""
         segment = self.source.segment_at(offset)

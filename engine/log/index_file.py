@@ -241,8 +241,7 @@ class IndexFile(IndexReader):
         return self._file.view(position, length)
 
     def _whole(self) -> memoryview | None:
-        file = self._file
-        return file.view(0, file.file_size) if file.mapped else None
+        return self._file.whole()
 
     def _write(self, position: int, data: bytes) -> None:
         self._file.write_at(position, data)

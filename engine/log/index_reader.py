@@ -46,6 +46,8 @@ CHUNK = 1 << 20
 """Entries that are looked at together: some 100 MB of memory."""
 
 _SECOND = 1000
+_made = tuple.__new__
+"""As in engine.log.commitlog."""
 
 
 class IndexFault(enum.Enum):
@@ -90,7 +92,7 @@ class IndexMatches(NamedTuple):
     finding: FormatError | None = None
 
 
-class _Walk:
+class _Walk(NamedTuple):
     """How far a walk over a chain has come.
 
     Attributes:
@@ -99,11 +101,10 @@ class _Walk:
         offsets: physical offsets that count.
     """
 
-    __slots__ = ("above", "number", "offsets", "place")
-
-    def __init__(self, slot: int) -> None:
-        self.number, self.above, self.place = NO_ENTRY, -1, slot
-        self.offsets: list[int] = []
+    number: int
+    above: int
+    place: int
+    offsets: list[int]
 
 
 class IndexReader(ABC):
@@ -177,12 +178,6 @@ class IndexReader(ABC):
             entries_at_end += len(offsets)
         return entries_at_end
 
-    def is_time_matched(self, begin: int, end: int) -> bool:
-        """Whether messages of the time [begin, end] (ms) may be in the file. Source: IndexFile#isTimeMatched."""
-        header = self.header
-        first, last = header.begin_timestamp, header.end_timestamp
-        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
-
     def query(
         self,
         key_hash: int,
@@ -202,21 +197,22 @@ class IndexReader(ABC):
         """
         whole = self._whole()
         walk = None if whole is None else OFFSETS.after(1)
-        walked = _Walk(HEADER_SIZE + key_hash % self._slots * SLOT_SIZE)
-        while walk is not None and 0 <= begin <= end <= LONG_MAX and max_num > len(walked.offsets):
+        number, above, place = NO_ENTRY, -1, HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
+        offsets: list[int] = []
+        while walk is not None and 0 <= begin <= end <= LONG_MAX and max_num > len(offsets):
             step = walk(
                 whole, key_hash, self._slots, self.layout.entries, begin, end,
-                min(max_num - len(walked.offsets), CHUNK), walked.number, walked.above, None,
+                min(max_num - len(offsets), CHUNK), number, above, None,
             )  # fmt: skip
             if step is None or (not step[2] and step[0] != NO_ENTRY):  # the plain way says what is wrong there
                 break
-            walked.number, walked.above = step[0], step[1]
+            number, above = step[0], step[1]
             if step[2]:
-                walked.place = self._entries_at + walked.above * ENTRY_SIZE
-            walked.offsets += step[3] if accept is None else [offset for offset in step[3] if accept(offset)]
-            if walked.number == NO_ENTRY or len(walked.offsets) >= max_num:
-                return IndexMatches(tuple(walked.offsets))
-        return self._walked(key_hash, begin, end, max_num, whole, accept, walked)
+                place = self._entries_at + above * ENTRY_SIZE
+            offsets += step[3] if accept is None else [offset for offset in step[3] if accept(offset)]
+            if number == NO_ENTRY or len(offsets) >= max_num:
+                return _made(IndexMatches, (tuple(offsets), None))
+        return self._walked(key_hash, begin, end, max_num, whole, accept, _Walk(number, above, place, offsets))
 
     def _walked(
         self,
@@ -229,8 +225,8 @@ class IndexReader(ABC):
         walked: _Walk,
     ) -> IndexMatches:
         """As `query`, an entry at a time, from where somebody has walked."""
-        first_entry, offsets, place = self._entries_at, walked.offsets, walked.place
-        number, above = walked.number, walked.above
+        number, above, place, offsets = walked
+        first_entry = self._entries_at
         if above < 0:
             (number,) = unpack_slot(self._read(place, SLOT_SIZE)) if whole is None else unpack_slot(whole, place)
         header = self.header  # read after the slot: a writer counts an entry before it names it

@@ -33,12 +33,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.format.index_file import IndexLayout
+    from engine.format.index_file import IndexHeader, IndexLayout
     from engine.log.derive import Keys
 
 DESTROY_INTERVAL_MS = 3000
 """How long a held file is waited for (Apache IndexService#deleteExpiredFile)."""
 
+_made = tuple.__new__
+"""As in engine.log.commitlog."""
 _FEW = 12
 _MASK = 0xFFFFFFFF
 
@@ -154,21 +156,24 @@ class IndexService:
         key_hash = message_key_hash(topic, key, _hash)
         offsets: list[int] = []
         findings: list[FormatError] = []
-        files = self._files
-        newest = files[-1].header if files else None
-        for file in reversed(files):
-            if file.is_time_matched(begin, end) and file.hold():
+        newest: IndexHeader | None = None
+        for file in reversed(self._files):
+            header = file.header
+            newest = newest or header
+            if header.is_time_matched(begin, end) and file.hold():
                 try:
                     matches = file.query(key_hash, begin, end, max_num - len(offsets), accept=accept)
                 finally:
                     file.release()
                 offsets += matches.offsets
-                findings += [matches.finding] if matches.finding is not None else []
-            if file.header.begin_timestamp < begin or len(offsets) >= max_num:
+                if matches.finding is not None:
+                    findings.append(matches.finding)
+            if header.begin_timestamp < begin or len(offsets) >= max_num:
                 break
         if newest is None:
             return IndexQueryResult((), 0, 0)
-        return IndexQueryResult(tuple(offsets), newest.end_timestamp, newest.end_phy_offset, tuple(findings))
+        result = (tuple(offsets), newest.end_timestamp, newest.end_phy_offset, tuple(findings))
+        return _made(IndexQueryResult, result)
 
     # --- making durable ---------------------------------------------------------------------------------------------
 

@@ -67,6 +67,12 @@ class LogFiles:
         view = file.view_if_there(position, max(0, min(length, file.read_position - position)))
         return memoryview(b"") if view is None else view
 
+    def mapped_from(self, offset: int) -> memoryview | None:
+        """As `LogReader.mapped_from`."""
+        file = self.files.find_by_offset(offset)
+        whole = None if file is None else file.whole()
+        return None if file is None or whole is None else whole[offset - file.file_from_offset : file.read_position]
+
     def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
         """As `LogReader.readable`: all that is readable of the file, where it is mapped; it stays readable."""
         del size, length

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 AT_ONCE = 256 << 10
 """Bytes that are read at once, at most, for the records of one get; one that is larger is read by itself."""
 _FOUND = GetMessageStatus.FOUND
+_made = tuple.__new__
+"""As in engine.log.commitlog."""
 FILTER_BYTES = 16000
 """Bytes of units that one get looks at, unless more messages are asked for. Source: maxFilterMessageCount."""
 _FILTER_UNITS = FILTER_BYTES // UNIT_SIZE
@@ -59,6 +61,10 @@ class LogReader(Protocol):
 
     def read_at(self, offset: int, size: int) -> memoryview | None:
         """Exactly `size` bytes, within one file; None when they are not there."""
+        ...
+
+    def mapped_from(self, offset: int) -> memoryview | None:
+        """What is readable of its file from `offset` on, where that is mapped; None: it is to be asked for."""
         ...
 
     def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
@@ -334,6 +340,11 @@ def record_at(log: LogReader, offset: int) -> memoryview | None:
     Raises:
         FormatError: no record starts there.
     """
+    mapped = log.mapped_from(offset)
+    if mapped is not None and len(mapped) >= MIN_RECORD_SIZE:  # in one step: a query asks for a record each time
+        size, magic = SIZE_AND_MAGIC.unpack_from(mapped)
+        if magic in MAGICS and MIN_RECORD_SIZE <= size <= len(mapped):
+            return mapped[:size]
     head = log.read_at(offset, MIN_RECORD_SIZE)
     if head is None:
         return None
@@ -439,4 +450,4 @@ def verifier(log: LogReader, topic: str, key: str, chosen: dict[int, memoryview]
 def query_result(chosen: Mapping[int, memoryview], timestamp: int, offset: int) -> QueryResult:
     """The answer to a query, in log order as Apache's queryMessage sorts it."""
     places = tuple(sorted(chosen))
-    return QueryResult(tuple([chosen[place] for place in places]), places, timestamp, offset)
+    return _made(QueryResult, (tuple(map(chosen.__getitem__, places)), places, timestamp, offset))

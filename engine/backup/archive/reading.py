@@ -235,6 +235,10 @@ class _BothLogs:
         readable = self.readable(offset, size, size)
         return None if readable is None else readable[1][:size]
 
+    def mapped_from(self, offset: int) -> memoryview | None:
+        """See LogReader: what is archived is not mapped."""
+        return self._there.mapped_from(offset) if offset >= self._there.min_offset else None
+
     def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
         """See LogReader: no more than the record's pieces."""
         if offset >= self._there.min_offset:

@@ -27,7 +27,7 @@ from engine.files.mapped_file import MappedFile
 from engine.format import batch, hashing, properties
 from engine.format.batch import BatchItem
 from engine.format.hosts import Host
-from engine.format.index_file import HEADER_SIZE, SLOT_SIZE, IndexEntry, IndexHeader, IndexLayout
+from engine.format.index_file import HEADER_SIZE, NO_ENTRY, SLOT_SIZE, IndexEntry, IndexHeader, IndexLayout
 from engine.format.message import Message, decode, decode_many, encode
 from engine.format.numbers import LONG_MAX
 from engine.format.properties import DELAY
@@ -583,7 +583,7 @@ def test_walks_over_an_index_are_those_of_the_plain_way() -> None:
         asked = Asked(refused), Asked(refused)
         fast = file.query(key_hash, begin, end, most, accept=asked[0])
         slot = HEADER_SIZE + key_hash % file.layout.slots * SLOT_SIZE
-        plain = file._walked(key_hash, begin, end, most, file.data, asked[1], _Walk(slot))
+        plain = file._walked(key_hash, begin, end, most, file.data, asked[1], _Walk(NO_ENTRY, -1, slot, []))
         assert (fast.offsets, str(fast.finding)) == (plain.offsets, str(plain.finding)), seed
         assert asked[0].offsets == asked[1].offsets
         findings += fast.finding is not None
