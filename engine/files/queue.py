@@ -50,6 +50,9 @@ class MappedFileQueue:
             allocator's files are always allocated whole.
         single_pages: it is flushed every few KiB: see MappedFile.single_pages.
         open_files: bounds how many files of all such queues are mapped at a time; None: all stay so.
+
+    Attributes:
+        files: those of this moment, by offset; set here alone, each time to a new tuple. Each append and get asks.
     """
 
     def __init__(
@@ -73,18 +76,13 @@ class MappedFileQueue:
         self._open_files = open_files
         self._lock = threading.Lock()
         self._flush_lock = threading.Lock()
-        self._files: tuple[MappedFile, ...] = ()
+        self.files: tuple[MappedFile, ...] = ()
         self._buffered: tuple[MappedFile, ...] = ()
         self._announced: dict[int, str] = {}
         self.file_size = file_size
         self.flushed_where = 0
         self.committed_where = 0
         self.store_timestamp = 0
-
-    @property
-    def files(self) -> tuple[MappedFile, ...]:
-        """The files of this moment, by offset."""
-        return self._files
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -121,12 +119,12 @@ class MappedFileQueue:
                 file.shutdown(0)
             raise
         with self._lock:
-            self._files = tuple(opened)
+            self.files = tuple(opened)
         return listing
 
     def check_self(self) -> tuple[MissingOffsets, ...]:
         """Offsets between the first and the last file that no file holds (Apache logs them as a bug)."""
-        files = self._files
+        files = self.files
         return tuple(
             MissingOffsets(one.file_from_offset + self.file_size, two.file_from_offset)
             for one, two in pairwise(files)
@@ -137,7 +135,7 @@ class MappedFileQueue:
 
     def first(self) -> MappedFile | None:
         """The oldest file."""
-        files = self._files
+        files = self.files
         return files[0] if files else None
 
     def last(self, start_offset: int = 0, *, create: bool = False) -> MappedFile | None:
@@ -146,7 +144,7 @@ class MappedFileQueue:
         The first file of an empty queue starts at `start_offset` rounded down to a file. Never None with `create`.
         Raises DiskFull, StorageError. Source: Apache getLastMappedFile(startOffset, needCreate).
         """
-        files = self._files
+        files = self.files
         if not create:
             return files[-1] if files else None
         if files:
@@ -156,7 +154,7 @@ class MappedFileQueue:
 
     def find_by_offset(self, offset: int, first_on_not_found: bool = False) -> MappedFile | None:
         """The file that holds `offset` (bytes); else None, or the first file if asked for."""
-        files = self._files
+        files = self.files
         if not files:
             return None
         size = self.file_size
@@ -174,14 +172,14 @@ class MappedFileQueue:
 
     def let_go(self, start: int, end: int) -> None:
         """Have the pages of what lies in [start, end) in the page cache alone: see MappedFile."""
-        for file in self._files:
+        for file in self.files:
             first, last = start - file.file_from_offset, end - file.file_from_offset
             if first < file.file_size and last > 0:
                 file.let_go(max(first, 0), min(last, file.file_size))
 
     def find_by_time(self, timestamp_ms: int) -> MappedFile | None:
         """The first file that was modified at `timestamp_ms` or later, else the last; None in an empty queue."""
-        files = self._files
+        files = self.files
         for file in files:
             if file.last_modified_ms >= timestamp_ms:
                 return file
@@ -192,7 +190,7 @@ class MappedFileQueue:
     @property
     def min_offset(self) -> int:
         """Start of the first file; −1 in an empty queue."""
-        files = self._files
+        files = self.files
         return files[0].file_from_offset if files else -1
 
     @property
@@ -202,7 +200,7 @@ class MappedFileQueue:
         It never lies after a place that waits in a write buffer (Apache's getMaxOffset does, as soon as there is a
         new last file: a reader finds nothing there then).
         """
-        files = self._files
+        files = self.files
         for file in self._buffered:
             if file.has_write_buffer:
                 return file.file_from_offset + file.read_position
@@ -211,7 +209,7 @@ class MappedFileQueue:
     @property
     def max_wrote_position(self) -> int:
         """End of what was appended; 0 in an empty queue."""
-        files = self._files
+        files = self.files
         return files[-1].file_from_offset + files[-1].wrote_position if files else 0
 
     def remain_to_commit(self) -> int:
@@ -261,7 +259,7 @@ class MappedFileQueue:
         `zero_tail` also makes the rest of that file zeros, durably. A file that ends at `offset` is left as it is, one
         that starts there stays, empty. Source: Apache truncateDirtyFiles.
         """
-        for file in reversed(self._files):
+        for file in reversed(self.files):
             if file.file_from_offset > offset:
                 self._disk.step("truncate:delete")
                 self._destroy(file, TRUNCATE_INTERVAL_MS)
@@ -278,8 +276,8 @@ class MappedFileQueue:
 
     def delete_last(self) -> None:
         """Delete the newest file."""
-        if self._files:
-            self._destroy(self._files[-1], TRUNCATE_INTERVAL_MS)
+        if self.files:
+            self._destroy(self.files[-1], TRUNCATE_INTERVAL_MS)
 
     def delete_first(self, forcibly_ms: int) -> bool:
         """Delete the oldest file, unless it is the last one; False when it stays.
@@ -287,7 +285,7 @@ class MappedFileQueue:
         It stays while somebody holds it, but nobody can from now on: call again. `forcibly_ms` after the first call
         holders are overruled. Raises StorageError: call again. Source: one turn of Apache deleteExpiredFileByTime.
         """
-        files = self._files
+        files = self.files
         return len(files) > 1 and self._delete(files[0], forcibly_ms)
 
     def delete_expired_by_offset(
@@ -299,7 +297,7 @@ class MappedFileQueue:
         Source: Apache deleteExpiredFileByOffset.
         """
         deleted = 0
-        for file in self._files[:-1]:
+        for file in self.files[:-1]:
             with_unit = file.select(self.file_size - unit_size, unit_size)
             if with_unit is not None:
                 with with_unit:
@@ -325,12 +323,12 @@ class MappedFileQueue:
 
     def shutdown(self, interval_forcibly_ms: int = TRUNCATE_INTERVAL_MS) -> None:
         """Give all files back (they stay on disk); those that are held, when they are released."""
-        for file in self._files:
+        for file in self.files:
             file.shutdown(interval_forcibly_ms)
 
     def destroy(self) -> None:
         """Delete all files, newest first, and the directories that are empty then."""
-        for file in reversed(self._files):
+        for file in reversed(self.files):
             self._destroy(file, DESTROY_INTERVAL_MS)
         self.flushed_where = 0
         self.committed_where = 0
@@ -357,10 +355,10 @@ class MappedFileQueue:
                 open_files=self._open_files,
             )
         with self._lock:
-            file.first_create_in_queue = not self._files
+            file.first_create_in_queue = not self.files
             if file.has_write_buffer:
                 self._buffered = (*(other for other in self._buffered if other.has_write_buffer), file)
-            self._files = (*self._files, file)
+            self.files = (*self.files, file)
         return file
 
     def _take(self, allocator: SegmentAllocator, offset: int) -> MappedFile:
@@ -384,7 +382,7 @@ class MappedFileQueue:
         containing = self.find_by_offset(where)
         if containing is not None:
             return containing
-        return next((file for file in self._files if file.file_from_offset >= where), None)
+        return next((file for file in self.files if file.file_from_offset >= where), None)
 
     def _delete(self, file: MappedFile, forcibly_ms: int) -> bool:
         self._disk.step("expire:delete")
@@ -401,4 +399,4 @@ class MappedFileQueue:
 
     def _forget(self, file: MappedFile) -> None:
         with self._lock:
-            self._files = tuple(other for other in self._files if other is not file)
+            self.files = tuple(other for other in self.files if other is not file)

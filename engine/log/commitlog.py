@@ -33,6 +33,7 @@ from engine.files.transient_pool import TransientStorePool
 from engine.format.batch import BatchItem
 from engine.format.columns import MessageColumns
 from engine.format.message import Message, encode_blank
+from engine.format.properties import DELAY
 from engine.format.record import BLANK_SIZE
 from engine.log.append_run import append_by_call, append_run
 from engine.log.begun import begins_a_record
@@ -75,7 +76,7 @@ class CommitLog(LogFiles):
         self._clock: Clock = clock or disk.now_ms
         self._prepare = Preparer(config)
         self._lay: Callable[..., int | None] | None = None
-        self._most_laid = self._prepare.most_laid
+        self._most_laid, self._plain = self._prepare.most_laid, self._prepare.plain
         self._prepare_batch = BatchPreparer(config, self._prepare)
         self._prepare_run = RunPreparer(config, self._prepare)
         self._lock = threading.Lock()
@@ -159,16 +160,29 @@ class CommitLog(LogFiles):
             MessageRefused: it can't be stored. DiskFull, StorageError: nothing was appended.
         """
         lay = self._lay or self._lay_from_now()
-        destination = None if lay is None else self._prepare.laid(message)
-        if lay is None or destination is None:
+        if lay is None:
             return self._append_prepared(message)
-        with self._lock:  # the record is made where it goes: few calls, as each takes as long as one of these lines
+        topic, body, queue_id, pairs, flag, sys_flag, _, born, store, times, transaction = message
+        destination = self._plain.get((topic, queue_id, flag, sys_flag, times))
+        if (
+            destination is None
+            or transaction
+            or DELAY in pairs
+            or len(body) > self._most_laid
+            or (
+                (destination.born_host is not born or destination.store_host is not store)
+                and not destination.has_hosts(born, store)
+            )
+        ):
+            return self._append_prepared(message)
+        with self._lock:  # the record is made where it goes. Few calls: each takes a twentieth of all this
             if self._sealed:
                 self._check_open()
             now = self.begin_time_in_lock = self._clock()
             try:
-                file = self.files.last()
-                if file is not None:
+                files = self.files.files
+                if files:
+                    file = files[-1]
                     queue, table = destination.queue, self._table
                     physical = file.file_from_offset + file.wrote_position
                     if physical >= self._pages.wanted_from:

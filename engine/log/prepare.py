@@ -153,7 +153,8 @@ class Preparer:
     Attributes:
         max_record: bytes of a record at most.
         reserved: bytes of the property CRC that ends each record; 0: it has none.
-        lays: whether records may be laid (`laid`), with bodies of `most_laid` bytes at most.
+        lays: whether records may be laid, with bodies of `most_laid` bytes at most.
+        plain: of what is known, the destinations whose records can be laid: see `CommitLog.append`.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -166,6 +167,7 @@ class Preparer:
         self._sealed, self._long_topics = config.property_crcs, config.long_topics
         self.reserved = property_crc.SIZE if config.property_crcs else 0
         self._known: dict[tuple[str, int, int, int, int], Destination] = {}
+        self.plain: dict[tuple[str, int, int, int, int], Destination] = {}
         self.most_laid = min(self._max_message_size, _MOST_LAID)
         self.lays = not self._multi_dispatch
 
@@ -215,18 +217,6 @@ class Preparer:
             return PreparedFurther(destination, message, further)
         return _made(Prepared, (destination, size, crc32(body) & CRC_MASK, born_timestamp, body, raw))
 
-    def laid(self, message: Message) -> Destination | None:
-        """Where a message goes whose record may be laid; None: it goes the way of `one`."""
-        topic, body, queue_id, pairs, flag, sys_flag, _, born, store, times, prepared = message
-        if _DELAY in pairs or len(body) > self.most_laid:
-            return None
-        known = self._known.get((topic, queue_id, flag, sys_flag, times))
-        if known is None or known.laid is None or prepared:
-            return None
-        if (known.born_host is not born or known.store_host is not store) and not known.has_hosts(born, store):
-            return None
-        return known
-
     def destination(self, message: Message) -> Destination:
         """Where it goes, remembered for the next message that goes there. Raises MessageRefused."""
         name = (message.topic, message.queue_id, message.flag, message.sys_flag, message.reconsume_times)
@@ -242,7 +232,10 @@ class Preparer:
         if not message.prepared_transaction_offset:
             if len(self._known) >= _TEMPLATES:
                 self._known.clear()
+                self.plain.clear()
             self._known[name] = destination
+            if destination.laid is not None:
+                self.plain[name] = destination
         return destination
 
     def _delayed(self, message: Message) -> Message:
