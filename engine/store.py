@@ -278,6 +278,10 @@ class MessageStore(StoreParts):
         """Tell `listener` of every message that can be pulled from now on, while it is `wanted`."""
         self.dispatch.add_listener(listener, wanted)
 
+    def listened(self) -> None:
+        """Say that a listener has begun to be `wanted`: what arrives is not gathered for long from now on."""
+        self.dispatch.listened()
+
     def wait_dispatched(self, timeout_ms: float | None = None) -> bool:
         """Wait until all that is readable now can be got and queried; False when it didn't come to that."""
         return self.dispatch.wait_dispatched(self.log.max_offset, timeout_ms)

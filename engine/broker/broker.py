@@ -191,7 +191,7 @@ class Broker:
             events=events, after_dispatch=self._after_dispatch, sql_filters=self.sql_filters, later=self.later,
         )  # fmt: skip
 
-        self.held_pops = HeldPops(self.turns, now)
+        self.held_pops = HeldPops(self.turns, now, store.listened)
         self._journal = PopJournal(
             putter=self.putter, timers=self._timer_gate, topics=self.topics, settings=self.current,
             store_host=self.store_host, now_ms=now,

@@ -45,16 +45,26 @@ GATHER_MS = 1
 
 A message that comes alone is dispatched at once, and so is everything while somebody waits for it.
 """
-GATHER_MOST_MS = 4
-SHARE = 8
-"""A turn owes others so many times its own time, up to GATHER_MOST_MS, for it holds up every other thread. What others
-had before counts: only what is owed above GATHER_MOST_MS is waited for, so messages that come singly wait for nothing.
-"""
-SLAVE_MOST_MS = 20
-"""GATHER_MOST_MS of a slave: its master's senders wait for its reports, few consumers for its queues."""
 WORTH = 256 << 10
 """Bytes of log that are dispatched without gathering more: a batch costs the same, whatever is in it."""
 FINDINGS_KEPT = 1000
+
+
+class Pace(NamedTuple):
+    """How much of the time dispatch leaves to others under load, for it holds up every other thread.
+
+    A turn owes `share` times its own time, up to `most` ms. What others had before counts: only what is owed above
+    `most` is waited for, so messages that come singly wait for nothing.
+    """
+
+    share: int
+    most: int
+
+
+LISTENED = Pace(8, 4)
+"""While somebody listens: pulls are held, which wait for what arrives."""
+ALONE = Pace(64, 20)
+"""While nobody does: a turn costs little more for a hundred messages than for ten."""
 
 
 class Arrival(NamedTuple):
@@ -124,13 +134,13 @@ def _groups(units: Units) -> list[tuple[int, NDArray[np.intp] | slice]]:
     return [(int(units.queue[rows[0]]), rows) for rows in np.split(order, cuts)]
 
 
-def still_owed(owed: float, rest: float, took: float, most: float) -> float:
+def still_owed(owed: float, rest: float, took: float, pace: Pace) -> float:
     """What dispatch owes others after a turn that `took` so long, and that came so long (`rest`) after the one before.
 
-    In ms. One turn right after another has GATHER_MS to `most` between, whatever was owed when they began.
+    In ms. One turn right after another has GATHER_MS to `pace.most` between, whatever was owed when they began.
     """
-    before = min(max(0.0, owed - rest), most)
-    return before + max(GATHER_MS - took, min(SHARE * took, most))
+    before = min(max(0.0, owed - rest), pace.most)
+    return before + max(GATHER_MS - took, min(pace.share * took, pace.most))
 
 
 def _flag_of(error: Shortage) -> Flag:
@@ -185,6 +195,7 @@ class DispatchService(Worker):
         self._stuck: Shortage | None = None
         self._over = False
         self._awaited = 0
+        self._gathers_alone = False
         self._calls: list[tuple[int, Callable[[], None]]] = []
         self._findings: deque[DispatchFinding] = deque(maxlen=FINDINGS_KEPT)
 
@@ -217,6 +228,12 @@ class DispatchService(Worker):
     def add_listener(self, listener: Listener, wanted: Wanted = lambda: True) -> None:
         """Tell `listener` of everything that arrives from now on, while it is `wanted`."""
         self._listeners = (*self._listeners, (listener, wanted))
+
+    def listened(self) -> None:
+        """What arrives is `wanted` from now on, by a listener: it is not gathered as if nobody listened."""
+        if self._gathers_alone:
+            with self._condition:
+                self._condition.notify_all()
 
     def between_batches(self) -> contextlib.AbstractContextManager[object]:
         """A context in which nothing is appended to a queue: keep it short."""
@@ -261,23 +278,35 @@ class DispatchService(Worker):
 
     def _run(self) -> None:
         going = True
-        most = float(SLAVE_MOST_MS if self._in_pieces else GATHER_MOST_MS)
-        owed, ended = 0.0, monotonic_ms()
+        owed = owed_alone = 0.0
+        ended = monotonic_ms()
         while going:
             began = monotonic_ms()
             caught_up = self._dispatch()
             if caught_up:
                 now = monotonic_ms()
-                owed, ended = still_owed(owed, began - ended, now - began, most), now
-                self._gather(owed - most)
+                rest, took, ended = began - ended, now - began, now
+                owed = still_owed(owed, rest, took, LISTENED)
+                owed_alone = still_owed(owed_alone, rest, took, ALONE)
+                self._gather(max(0.0, owed - LISTENED.most), owed_alone - ALONE.most)
             going = self._wait(None if caught_up else RETRY_MS)
         self._dispatch()
 
-    def _gather(self, ms: float) -> None:
-        """Let messages come, unless somebody waits for them."""
-        if ms > 0:
-            with self._condition:
-                self._condition.wait_for(lambda: self._stopping or self._awaited, ms / 1000)
+    def _gather(self, ms: float, ms_alone: float) -> None:
+        """Let messages come, unless somebody waits for them; for so long where nobody listens."""
+        if ms <= 0 and ms_alone <= 0:
+            return
+        with self._condition:
+            if self._condition.wait_for(lambda: self._stopping or self._awaited, ms / 1000) or ms_alone <= ms:
+                return
+            self._gathers_alone = True
+            self._condition.wait_for(
+                lambda: self._stopping or self._awaited or self._is_listened_to(), (ms_alone - ms) / 1000
+            )
+            self._gathers_alone = False
+
+    def _is_listened_to(self) -> bool:
+        return any(wanted() for _, wanted in self._listeners)
 
     @contextlib.contextmanager
     def _hurried(self) -> Iterator[None]:

@@ -279,6 +279,8 @@ class PullHandler:
         self._held[pull.topic, pull.queue_id].add(pull)
         self._by_connection[pull.connection].add(pull)
         self._count += 1
+        if self._count == 1:
+            self._store.listened()
         return pull
 
     def _drop(self, pull: _Pull) -> None:

@@ -46,9 +46,11 @@ class HeldPop:
 class HeldPops:
     """See the module. For the loop's thread alone."""
 
-    def __init__(self, turns: Turns, now_ms: Callable[[], int]) -> None:
+    def __init__(self, turns: Turns, now_ms: Callable[[], int], first: Callable[[], None]) -> None:
+        """`first` is called when somebody waits, and nobody did before."""
         self._turns = turns
         self._now_ms = now_ms
+        self._first = first
         self._lines: dict[tuple[str, str, int], deque[HeldPop]] = {}
         self._groups: dict[str, dict[str, None]] = {}
         self.count = 0
@@ -63,6 +65,8 @@ class HeldPops:
         line.append(one)
         self._groups.setdefault(one.topic, {})[one.group] = None
         self.count += 1
+        if self.count == 1:
+            self._first()
         return True
 
     def waiting(self, topic: str, group: str, queue_id: int) -> int:

@@ -11,6 +11,7 @@ import pytest
 from engine.broker.requests import dispatched
 from engine.config import StoreConfig
 from engine.format.message import decode
+from engine.services.dispatch import Pace
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 from tests.engine.broker.client import SMALL, Client, daemon, pull_fields
@@ -117,6 +118,26 @@ def test_after_each_burst_all_of_it_is_there(tmp_path: Path) -> None:
                 assert (await client.ask(*END)).fields["offset"] == str(5 * burst)
                 pulled = await client.ask(RequestCode.PULL_MESSAGE, pull_fields(TOPIC, 5 * burst - 1))
                 assert (pulled.code, pulled.fields["nextBeginOffset"]) == (0, str(5 * burst))
+
+    asyncio.run(run())
+    assert_sound(StoreConfig(store_path_root_dir=tmp_path / "s").with_changes(**SMALL))
+
+
+def test_who_is_held_does_not_wait_for_what_is_gathered_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under load, and with nobody who listens, dispatch lets messages come: here for minutes, until a pull is held."""
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", Pace(1, 10**9))
+    monkeypatch.setattr("engine.services.dispatch.ALONE", Pace(10**9, 600_000))
+
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            store = found.broker.store
+            one, two = await Client.to(found.listening.broker), await Client.to(found.listening.broker)
+            while not store.dispatch._gathers_alone:
+                assert (await one.put(TOPIC, b"m")).code == 0
+            assert (await one.put(TOPIC, b"m")).code == 0
+            end = store.max_offset(TOPIC, 0)
+            pulled = await two.ask(RequestCode.PULL_MESSAGE, pull_fields(TOPIC, end, wait_ms=60_000))
+            assert (pulled.code, decode(pulled.body).queue_offset) == (0, end)
 
     asyncio.run(run())
     assert_sound(StoreConfig(store_path_root_dir=tmp_path / "s").with_changes(**SMALL))

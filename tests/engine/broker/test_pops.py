@@ -17,6 +17,7 @@ from engine.broker.serve import Daemon
 from engine.config import StoreConfig
 from engine.errors import FormatError
 from engine.format.message import StoredMessage, decode_each
+from engine.services.dispatch import Pace
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 from tests.engine.broker.client import SMALL, Client, daemon, send_fields
@@ -285,6 +286,29 @@ def test_a_pop_waits_for_a_message(tmp_path: Path) -> None:
             popper.client.writer.close()
             while served.broker.held_pops.count:
                 await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+
+
+def test_a_pop_that_is_held_does_not_wait_for_what_is_gathered_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As test_after_dispatch has it of a pull."""
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", Pace(1, 10**9))
+    monkeypatch.setattr("engine.services.dispatch.ALONE", Pace(10**9, 600_000))
+
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as served:
+            other, popper = await Client.to(served.listening.broker), await Popper.to(served)
+            count = 1
+            while not served.broker.store.dispatch._gathers_alone:
+                await put(other, 1)
+                count += 1
+            await put(other, 1)
+            got: set[int] = set()
+            async with asyncio.timeout(30):
+                while len(got) < count:
+                    got |= {message.queue_offset for message, _ in await popper.pop(pollTime=20_000)}
 
     asyncio.run(run())
 

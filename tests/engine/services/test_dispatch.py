@@ -19,12 +19,12 @@ from engine.log.commitlog import CommitLog
 from engine.log.derive import Keys, TopicQueue
 from engine.log.state import QueueState
 from engine.services.dispatch import (
-    GATHER_MOST_MS,
+    ALONE,
     GATHER_MS,
-    SHARE,
-    SLAVE_MOST_MS,
+    LISTENED,
     Arrival,
     DispatchService,
+    Pace,
     still_owed,
 )
 from engine.services.queue_table import QueueTable
@@ -217,7 +217,8 @@ def test_under_load_it_gathers_and_leaves_nothing_behind(rig: Rig) -> None:
 def test_messages_that_come_singly_wait_for_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(0, 10**9)  # long turns, and long rests between them
     monkeypatch.setattr("engine.services.dispatch.monotonic_ms", lambda: float(next(clock)))
-    monkeypatch.setattr("engine.services.dispatch.GATHER_MOST_MS", 600_000)
+    for pace in ("LISTENED", "ALONE"):
+        monkeypatch.setattr(f"engine.services.dispatch.{pace}", Pace(8, 600_000))
     rig.dispatch.start_from(0)
     for _ in range(20):
         end = rig.log.append(message()).next_offset
@@ -228,17 +229,54 @@ def test_messages_that_come_singly_wait_for_nothing(rig: Rig, monkeypatch: pytes
         assert rig.dispatch.position == end
 
 
-@given(st.lists(st.floats(0, 10), min_size=1, max_size=50), st.sampled_from((GATHER_MOST_MS, SLAVE_MOST_MS)))
-def test_under_load_others_have_their_share_whatever_was_before(turns: list[float], most: int) -> None:
-    owed, rest = 0.0, 1e6
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=50), st.sampled_from((LISTENED, ALONE)))
+def test_under_load_others_have_their_share_whatever_was_before(turns: list[float], pace: Pace) -> None:
+    owed, rest, most = 0.0, 1e6, pace.most
     for took in turns:  # one right after another: the rest is what was gathered
-        before, owed = owed, still_owed(owed, rest, took, most)
+        before, owed = owed, still_owed(owed, rest, took, pace)
         rest = max(0.0, owed - most)
-        share = max(GATHER_MS - took, min(SHARE * took, most))
+        share = max(GATHER_MS - took, min(pace.share * took, most))
         assert rest <= most
         assert rest == pytest.approx(max(0.0, min(before, most) + share - most))
         if before >= most:
             assert rest == pytest.approx(share)
+
+
+def until(state: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not state() and time.monotonic() < ends:
+        time.sleep(0.001)
+    assert state()
+
+
+def test_who_begins_to_listen_does_not_wait_for_what_is_gathered_alone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count()  # long turns, one right after another
+    monkeypatch.setattr("engine.services.dispatch.monotonic_ms", lambda: float(next(clock) // 2 * 1000))
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", Pace(1, 10**9))
+    monkeypatch.setattr("engine.services.dispatch.ALONE", Pace(10**6, 600_000))
+    heard: list[Arrival] = []
+    listens: list[bool] = []
+    rig.dispatch.add_listener(heard.extend, lambda: bool(listens))
+    rig.dispatch.start_from(0)
+
+    def more() -> int:
+        end = rig.log.append(message()).next_offset
+        rig.dispatch.wake()
+        return end
+
+    while not rig.dispatch._gathers_alone:
+        end = more()
+        until(lambda end=end: rig.dispatch.position == end or rig.dispatch._gathers_alone)  # type: ignore[misc]
+    more()
+    assert rig.dispatch.position < rig.log.max_offset
+    listens.append(True)
+    rig.dispatch.listened()
+    until(lambda: rig.dispatch.position == rig.log.max_offset)
+    assert heard
+    end = more()
+    until(lambda: rig.dispatch.position == end)
 
 
 def test_who_waits_is_not_kept_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
