@@ -56,6 +56,8 @@ class Stream:
     def receive_into(self, buffer: memoryview, limit_s: float) -> int:
         """The same into a buffer; how many, 0 at the end."""
         self._wait(limit_s)
+        with contextlib.suppress(BlockingIOError):  # nothing came after all
+            return os.readv(self._link.fileno(), [buffer])  # the socket's own call asks once more whether something did
         return self._link.recv_into(buffer)
 
     def receive_at_once(self, most: int) -> bytes | None:
@@ -67,7 +69,7 @@ class Stream:
 
     def send(self, parts: Sequence[bytes | memoryview]) -> None:
         """All of them. Raises OSError, TimeoutError."""
-        sent = self._link.sendmsg(parts)
+        sent = self.send_at_once(parts) or self._link.sendmsg(parts)
         for part in parts:
             if sent < len(part):
                 self._link.sendall(memoryview(part)[sent:])

@@ -14,6 +14,7 @@ from engine.errors import FormatError
 from engine.format.judge import Reason, Row, Stop
 from engine.format.message import ENCODE_OVERHEAD
 from engine.format.record import V4_HEAD_SIZE, physical_offset_at
+from engine.log.natives import CHAIN_END
 from engine.log.scan import LONG, kernels_if_loaded, load_fast_walk
 from engine.log.walk import walk
 
@@ -109,6 +110,12 @@ class IncomingLog:
                 at, stored = (int(table[wrong[0], column]) for column in (_POSITION, _STORED))
                 return _elsewhere(at, stored)
             return stop
+        native = CHAIN_END.after(1)
+        if native is not None:
+            reached = native(buffer, start, room, base, None)
+            if reached == len(buffer):
+                return Stop(reached)
+            start = start if reached is None else reached
         rows: list[Row] = []
         stop = walk(buffer, start, room, rows)
         self._slow += stop.position - start

@@ -75,6 +75,7 @@ LAY: Final = FastLane("engine.log.kernels.lay", "lay")
 JAVA_HASH: Final = FastLane("engine.log.kernels.lookup", "java_hash")
 OFFSETS: Final = FastLane("engine.log.kernels.lookup", "offsets")
 ASKED_FOR: Final = FastLane("engine.log.kernels.lookup", "asked_for")
+CHAIN_END: Final = FastLane("engine.log.kernels.chain", "chain_end")
 NATIVES: Final = (
     MESSAGES,
     PROPERTIES,
@@ -87,4 +88,5 @@ NATIVES: Final = (
     JAVA_HASH,
     OFFSETS,
     ASKED_FOR,
+    CHAIN_END,
 )
