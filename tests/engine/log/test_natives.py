@@ -24,20 +24,24 @@ from engine.config import StoreConfig
 from engine.errors import FormatError
 from engine.files.disk import Disk
 from engine.files.mapped_file import MappedFile
-from engine.format import batch, hashing, properties
+from engine.format import batch, hashing, properties, sysflag
 from engine.format.batch import BatchItem
 from engine.format.hosts import Host
 from engine.format.index_file import HEADER_SIZE, NO_ENTRY, SLOT_SIZE, IndexEntry, IndexHeader, IndexLayout
+from engine.format.judge import Row
 from engine.format.message import Message, decode, decode_many, encode
 from engine.format.numbers import LONG_MAX
 from engine.format.properties import DELAY
+from engine.format.record import POSITION_PHYSICAL_OFFSET, V4_HEAD_SIZE
 from engine.log import decoded, natives, reading
+from engine.log.commitlog import CommitLog
 from engine.log.index_reader import IndexReader, _Walk
 from engine.log.kernels import kept, objects
 from engine.log.kernels.get import by_kernel, get
 from engine.log.kernels.native import Native
 from engine.log.natives import (
     ASKED_FOR,
+    CHAIN_END,
     COLUMNS,
     ITEMS,
     JAVA_HASH,
@@ -54,6 +58,7 @@ from engine.log.natives import (
 from engine.log.prepare import Prepared, Preparer
 from engine.log.reading import ReadLimits
 from engine.log.results import MessageRefused
+from engine.log.walk import walk
 from engine.log.whole_run import plain_run
 from engine.store import MessageStore
 from engine.wire.command import LANGUAGES, RemotingCommand, SerializeType
@@ -371,7 +376,7 @@ def test_puts_leave_the_bytes_of_the_plain_way(seed: int, tmp_path: Path, monkey
     answers: dict[str, list[object]] = {}
     for name in ("plain", "native"):
         if name == "plain":
-            monkeypatch.setattr(Preparer, "laid", lambda *_: None)
+            monkeypatch.setattr(CommitLog, "_lay_from_now", lambda *_: None)
         else:
             monkeypatch.undo()
         now = iter(range(1_700_000_000_000, 1_800_000_000_000))
@@ -675,6 +680,54 @@ def test_records_are_asked_for_as_decoded() -> None:
     assert min(answers.values()) > 50
 
 
+def chained(chance: random.Random, base: int) -> bytes:
+    """Records one after another, most of them where they say; some damaged."""
+    out = bytearray()
+    for record in some_records(chance):
+        own = bytearray(record)
+        if chance.random() < 0.97:
+            struct.pack_into(">q", own, POSITION_PHYSICAL_OFFSET, base + len(out))
+        out += own
+    return damaged(bytes(out), chance) if chance.random() < 0.5 else bytes(out)
+
+
+def test_chains_end_where_the_plain_way_ends_or_at_what_is_not_plain() -> None:
+    native, edge = builtin(CHAIN_END), Edge()
+    reached_all = stopped = 0
+    for seed in range(2000):
+        chance = random.Random(seed)
+        base = chance.choice([0, 4096, 1 << 40])
+        data = chained(chance, base)
+        cut = data[: chance.choice([len(data), chance.randrange(len(data))])]
+        room = chance.choice([len(cut), 1 << 30, chance.randrange(len(data))])
+        rows: list[Row] = []
+        walk(cut, 0, room, rows)
+        plain = 0
+        for row in rows:
+            head = cut[row.position : row.position + V4_HEAD_SIZE]
+            if row.stored_offset != base + row.position or row.sys_flag & sysflag.HOSTS_V6_MASK or head[-4] & 0x80:
+                break
+            plain = row.position + row.size
+        assert native(edge.put(cut), 0, room, base, None) == plain, seed
+        reached_all += plain == len(cut) > 0
+        stopped += 0 < plain < len(cut)
+    assert min(reached_all, stopped) > 100
+
+
+def test_chains_begin_where_they_are_told() -> None:
+    native = builtin(CHAIN_END)
+    record = bytearray(encode(Message("T", b"body"), b""))
+    struct.pack_into(">q", record, POSITION_PHYSICAL_OFFSET, 1000)
+    data = b"before" + bytes(record)
+    assert native(data, 6, 1 << 20, 994, None) == len(data)
+    assert native(data, 6, len(data) - 1, 994, None) == 6  # the file ends before
+    assert native(data, 6, 1 << 20, 995, None) == 6
+    assert native(data, len(data), 1 << 20, 994, None) == len(data)
+    for position, room, base in ((-1, 99, 0), (1 << 70, 99, 0), (0, 1 << 70, 0), (0, 99, -(1 << 70))):
+        assert native(data, position, room, base, None) is None
+    assert native("text", 0, 99, 0, None) is None
+
+
 # --- what all have in common -----------------------------------------------------------------------------------------
 
 
@@ -690,7 +743,7 @@ def calls() -> list[Callable[[], object]]:
     memory = memoryview(bytearray(400))
     file = index_of(random.Random(1)).data
     message = Message("T", b"body" * 9, properties={"K" * 99: "v", "": "é"})
-    runs, walks, asks, lays = (builtin(one) for one in (RUN, OFFSETS, ASKED_FOR, LAY))
+    runs, walks, asks, lays, chains = (builtin(one) for one in (RUN, OFFSETS, ASKED_FOR, LAY, CHAIN_END))
     requests, answers, texts = (builtin(one) for one in (REQUEST, STORED, TEXT_PROPERTIES))
     reads, parses, splits, cuts, hashes = (builtin(one) for one in (MESSAGES, PROPERTIES, ITEMS, VIEWS, JAVA_HASH))
 
@@ -733,13 +786,15 @@ def calls() -> list[Callable[[], object]]:
         lambda: request(header[:-1] + b',"code":1}'),
         lambda: answers(STORED_PIECES, b"ID", 1 << 40, 3, 1 << 40, 1 << 30, None),
         lambda: answers(STORED_PIECES, b"ID", 1 << 70, 3, 4, 5, None),
+        lambda: chains(record, 0, 1 << 20, 0, None),
+        lambda: chains(record, 0, 1 << 70, 0, None),
         lambda: asks(record[:-1], "T", "\ud800", "UNIQ_KEY", "KEYS", None),
         lambda: columns(of_record, record, table, 1 << 40, 0, 9, 999, 99, 999, 99, None),
         lambda: columns(of_record, record[1:], table, 1 << 40, 0, 9, 999, 99, 999, 1 << 70, None),
     ]
 
 
-@pytest.mark.parametrize("number", range(26))
+@pytest.mark.parametrize("number", range(28))
 def test_nothing_is_leaked(number: int) -> None:
     """A reference too many would keep an object at each call, one too few would end this process."""
     call = calls()[number]
