@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 CRC_MASK: Final = 0x7FFFFFFF
 """A CRC is stored with its sign bit cleared. Source: UtilAll#crc32."""
 _MASK32 = 0xFFFFFFFF
+_FEW = 8
+"""Keys that are hashed one by one: faster than making arrays of them."""
 TAG_MARK: Final = "T#"
 """After topic + "#", before a tag. Source: MessageConst.INDEX_TAG_TYPE (5.4.0)."""
 
@@ -120,6 +122,8 @@ def index_key_hashes(keys: Sequence[str]) -> NDArray[np.int32]:
     """`index_key_hash` of many key strings at once: int32[len(keys)], all ≥ 0."""
     import numpy as np
 
+    if len(keys) < _FEW:
+        return np.array([index_key_hash(key) for key in keys], dtype=np.int32)
     wide = np.abs(java_hashes(keys).astype(np.int64))
     wide[wide == 1 << 31] = 0
     return wide.astype(np.int32)

@@ -133,6 +133,7 @@ class Scanner:
         window: bytes read at once.
         kernels: whether to read by kernels, where numba is installed (default: after the beginning of a long log).
             The events are the same.
+        few: bytes, read at once, for which kernels don't pay.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class Scanner:
         max_message_size: int = 4 << 20,
         window: int = WINDOW,
         kernels: bool | None = None,
+        few: int = 0,
     ) -> None:
         self._source = source
         self._check_crc = check_crc
@@ -150,6 +152,7 @@ class Scanner:
         self._window = max(window, V4_HEAD_SIZE)
         self._fast = load_fast_walk() if kernels else None
         self._may_be_long = kernels is None
+        self._few = few
         self._walked = 0  # bytes, without kernels
         self._claims = Claims(source, self._large, self._sound_size, self._first_sound)
 
@@ -367,7 +370,7 @@ class Scanner:
 
     def _walk(self, at: int, buffer: memoryview, room: int, limit: int) -> tuple[RecordBatch | None, Stop]:
         """The records at the physical offset `at` that start before the position `limit`, and where the walk ended."""
-        if self._fast is not None:
+        if self._fast is not None and len(buffer) > self._few:
             table, stop = self._fast(buffer, 0, room, check_crc=self._check_crc)
             table = table[: table[:, 0].searchsorted(limit)]
             return RecordBatch(at, buffer, table) if len(table) else None, stop

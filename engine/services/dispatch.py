@@ -47,6 +47,8 @@ A message that comes alone is dispatched at once, and so is everything while som
 """
 WORTH = 256 << 10
 """Bytes of log that are dispatched without gathering more: a batch costs the same, whatever is in it."""
+FEW = 4 << 10
+"""Bytes of log that are dispatched without kernels: those of a batch take as long as some twenty records without."""
 FINDINGS_KEPT = 1000
 
 
@@ -108,13 +110,14 @@ class DispatchFinding:
 class _Work:
     """One batch on its way: what is left to be written."""
 
-    __slots__ = ("end", "groups", "keys", "timestamp", "units")
+    __slots__ = ("end", "groups", "keys", "timestamp", "told", "units")
 
     def __init__(self, units: Units, keys: Keys, end: int, timestamp: int) -> None:
         self.units = units
         self.keys: Keys | None = keys if len(keys) else None
         self.end = end
         self.timestamp = timestamp
+        self.told = not len(units)
         self.groups: deque[tuple[int, NDArray[np.intp] | slice]] = deque(_groups(units))
 
 
@@ -180,7 +183,11 @@ class DispatchService(Worker):
         from_a_master = config.broker_role is BrokerRole.SLAVE
         self._in_pieces = from_a_master
         self._scanner = Scanner(
-            log, check_crc=from_a_master, max_message_size=config.max_message_size, kernels=kernels_if_loaded()
+            log,
+            check_crc=from_a_master,
+            max_message_size=config.max_message_size,
+            kernels=kernels_if_loaded(),
+            few=FEW,
         )
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
@@ -415,6 +422,11 @@ class DispatchService(Worker):
                 number, rows = work.groups[0]
                 self._append(self._numbers[number], work.units, rows)
                 work.groups.popleft()
+        if not work.told:  # before the keys are put: a pull that is held does not wait for those
+            work.told = True
+            listeners = [listener for listener, wanted in self._listeners if wanted()]
+            if listeners:
+                self._announce(work, listeners)
         if work.keys is not None and self._index is not None:
             try:
                 self._index.put(work.keys)
@@ -433,9 +445,6 @@ class DispatchService(Worker):
             self._progress = (work.end, work.timestamp)
         self._move(work.end)
         self._on_progress()
-        listeners = [listener for listener, wanted in self._listeners if wanted()]
-        if listeners and len(work.units):
-            self._announce(work, listeners)
 
     def _append(self, queue: TopicQueue, units: Units, rows: NDArray[np.intp] | slice) -> None:
         try:
