@@ -26,6 +26,7 @@ from engine.format.judge import Reason
 from engine.format.quantities import counted
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
 from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner, kernels_if_loaded
+from engine.services.pace import ALONE, LISTENED, still_owed
 from engine.services.running_flags import Flag, RunningFlags
 from engine.services.worker import OnFailure, Worker, monotonic_ms
 
@@ -40,33 +41,11 @@ if TYPE_CHECKING:
 RETRY_MS = 1000
 """How long a full disk is waited for before the next try (Apache: 1 s between two of 30 tries)."""
 
-GATHER_MS = 1
-"""How long messages are gathered under load at least, to be dispatched together (Apache sleeps as long between turns).
-
-A message that comes alone is dispatched at once, and so is everything while somebody waits for it.
-"""
 WORTH = 256 << 10
 """Bytes of log that are dispatched without gathering more: a batch costs the same, whatever is in it."""
 FEW = 4 << 10
 """Bytes of log that are dispatched without kernels: those of a batch take as long as some twenty records without."""
 FINDINGS_KEPT = 1000
-
-
-class Pace(NamedTuple):
-    """How much of the time dispatch leaves to others under load, for it holds up every other thread.
-
-    A turn owes `share` times its own time, up to `most` ms. What others had before counts: only what is owed above
-    `most` is waited for, so messages that come singly wait for nothing.
-    """
-
-    share: int
-    most: int
-
-
-LISTENED = Pace(8, 4)
-"""While somebody listens: pulls are held, which wait for what arrives."""
-ALONE = Pace(64, 20)
-"""While nobody does: a turn costs little more for a hundred messages than for ten."""
 
 
 class Arrival(NamedTuple):
@@ -135,15 +114,6 @@ def _groups(units: Units) -> list[tuple[int, NDArray[np.intp] | slice]]:
     sorted_queues = units.queue[order]
     cuts = np.flatnonzero(np.diff(sorted_queues)) + 1
     return [(int(units.queue[rows[0]]), rows) for rows in np.split(order, cuts)]
-
-
-def still_owed(owed: float, rest: float, took: float, pace: Pace) -> float:
-    """What dispatch owes others after a turn that `took` so long, and that came so long (`rest`) after the one before.
-
-    In ms. One turn right after another has GATHER_MS to `pace.most` between, whatever was owed when they began.
-    """
-    before = min(max(0.0, owed - rest), pace.most)
-    return before + max(GATHER_MS - took, min(pace.share * took, pace.most))
 
 
 def _flag_of(error: Shortage) -> Flag:

@@ -11,7 +11,7 @@ import pytest
 from engine.broker.requests import dispatched
 from engine.config import StoreConfig
 from engine.format.message import decode
-from engine.services.dispatch import Pace
+from engine.services.pace import Pace
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 from tests.engine.broker.client import SMALL, Client, daemon, pull_fields

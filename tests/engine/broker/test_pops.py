@@ -17,7 +17,7 @@ from engine.broker.serve import Daemon
 from engine.config import StoreConfig
 from engine.errors import FormatError
 from engine.format.message import StoredMessage, decode_each
-from engine.services.dispatch import Pace
+from engine.services.pace import Pace
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 from tests.engine.broker.client import SMALL, Client, daemon, send_fields

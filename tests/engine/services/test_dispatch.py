@@ -18,15 +18,8 @@ from engine.files.disk import Disk
 from engine.log.commitlog import CommitLog
 from engine.log.derive import Keys, TopicQueue
 from engine.log.state import QueueState
-from engine.services.dispatch import (
-    ALONE,
-    GATHER_MS,
-    LISTENED,
-    Arrival,
-    DispatchService,
-    Pace,
-    still_owed,
-)
+from engine.services.dispatch import Arrival, DispatchService
+from engine.services.pace import ALONE, GATHER_MS, LISTENED, Pace, still_owed
 from engine.services.queue_table import QueueTable
 from engine.services.running_flags import Flag, RunningFlags
 from tests.engine.opening import message, small
@@ -280,7 +273,7 @@ def test_who_begins_to_listen_does_not_wait_for_what_is_gathered_alone(
 
 
 def test_who_waits_is_not_kept_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.services.dispatch.GATHER_MS", 600_000)
+    monkeypatch.setattr("engine.services.pace.GATHER_MS", 600_000)
     rig.dispatch.start_from(0)
     for _ in range(20):
         end = rig.log.append(message()).next_offset

@@ -33,16 +33,16 @@ def test_what_is_gone_is_told(tmp_path: Path) -> None:
         (tmp_path / "aside").rename(segment)
         assert store.self_check.look() == ()
         files = store.log.files
-        whole = files._files
-        files._files = (whole[0], *whole[2:])
+        whole = files.files
+        files.files = (whole[0], *whole[2:])
         assert store.self_check.look() == ("gap in the log: no segment for 65536 to 131072",)
-        files._files = whole
+        files.files = whole
         (queue,) = store.queues.opened()
         mapped = queue._files.mapped
-        whole = mapped._files
-        mapped._files = (whole[0], *whole[2:])
+        whole = mapped.files
+        mapped.files = (whole[0], *whole[2:])
         assert store.self_check.look() == ("gap in queue T/0: no file for 2000 to 4000",)
-        mapped._files = whole
+        mapped.files = whole
     assert_sound(config)
 
 
