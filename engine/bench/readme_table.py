@@ -2,8 +2,8 @@
 
     python -m engine.bench.readme_table build/bench/report.json
 
-puts the medians that the tables need into fixtures/bench.json of this clone, and the tables into its README.md. A test
-holds the one against the other.
+puts the medians that the tables need into fixtures/bench.json of this clone, and the tables into its README.md; those
+of a report of some jobs, of the same machine, take the place of theirs. A test holds the one file against the other.
 """
 
 from __future__ import annotations
@@ -98,6 +98,17 @@ def medians(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def combined(before: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
+    """What was measured, and of what was measured before what is not in it. Raises ValueError: on another machine."""
+    new, old = ({_key(one): one for one in some["measures"]} for some in (measured, before))
+    if old.keys() <= new.keys():
+        return dict(measured)
+    for name in ("machine", "apache"):
+        if before[name] != measured[name]:
+            raise ValueError(f"fixtures/bench.json has measures of {before[name]}: a report of all jobs is needed")
+    return {**before, "measures": [new.pop(key, one) for key, one in old.items()] + list(new.values())}
+
+
 def _per_message(samples: Sequence[Mapping[str, Any]]) -> float | None:
     """The median, inside the job; None where a process did not measure itself."""
     per_message = [1e6 * one["seconds"] / one["messages"] for one in samples if one["seconds"] is not None]
@@ -138,12 +149,12 @@ TABLES: Mapping[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
 }
 
 
+def _key(measure: Mapping[str, Any]) -> Key:
+    return measure["job"], measure["workload"], measure["cache"], measure["side"]
+
+
 def _by_key(measured: Mapping[str, Any], value: str) -> dict[Key, float]:
-    return {
-        (one["job"], one["workload"], one["cache"], one["side"]): float(one[value])
-        for one in measured["measures"]
-        if one[value] is not None
-    }
+    return {_key(one): float(one[value]) for one in measured["measures"] if one[value] is not None}
 
 
 def _ratios(figures: Mapping[Key, float], rows: Sequence[tuple[str, str, str]], side: Side) -> Iterator[list[str]]:
@@ -174,11 +185,14 @@ def filled(text: str, measured: Mapping[str, Any]) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Write both files. Exit code 2: no report was named."""
+    """Write both files. Exit code 2: no report was named. Raises ValueError: see `combined`."""
     if len(words) != 1:
         print("usage: python -m engine.bench.readme_table REPORT.json", file=sys.stderr)
         return 2
-    measured = medians(json.loads(Path(words[0]).read_text(encoding="utf-8")))
+    measured = combined(
+        json.loads(MEASURED.read_text(encoding="utf-8")),
+        medians(json.loads(Path(words[0]).read_text(encoding="utf-8"))),
+    )
     text = filled(README.read_text(encoding="utf-8"), measured)
     MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     README.write_text(text, encoding="utf-8")

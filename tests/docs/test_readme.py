@@ -35,6 +35,18 @@ def test_the_tables_of_the_bench_are_made_from_what_was_measured() -> None:
     assert "4.9.8" in measured["apache"]
 
 
+def test_a_report_of_some_jobs_replaces_theirs() -> None:
+    before = json.loads(readme_table.MEASURED.read_text(encoding="utf-8"))
+    first, *others = before["measures"]
+    some = {**before, "settings": {}, "measures": [{**first, "wallSeconds": 7.0}]}
+    both = readme_table.combined(before, some)
+    assert both == {**before, "measures": [{**first, "wallSeconds": 7.0}, *others]}
+    elsewhere = {**some, "machine": {}}
+    with pytest.raises(ValueError, match="a report of all jobs is needed"):
+        readme_table.combined(before, elsewhere)
+    assert readme_table.combined(before, {**before, "machine": {}}) == {**before, "machine": {}}
+
+
 @pytest.mark.parametrize(("name", "title"), [("README.md", "A session"), ("README.zh.md", "一次完整的操作")])
 def test_every_command_stands_in_the_table(name: str, title: str) -> None:
     cells = re.findall(r"^\| (`.*?) \| ", section(ROOT / name, title), flags=re.MULTILINE)
