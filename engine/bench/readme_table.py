@@ -189,10 +189,9 @@ def main(words: Sequence[str]) -> int:
     if len(words) != 1:
         print("usage: python -m engine.bench.readme_table REPORT.json", file=sys.stderr)
         return 2
-    measured = combined(
-        json.loads(MEASURED.read_text(encoding="utf-8")),
-        medians(json.loads(Path(words[0]).read_text(encoding="utf-8"))),
-    )
+    measured = medians(json.loads(Path(words[0]).read_text(encoding="utf-8")))
+    if MEASURED.exists():
+        measured = combined(json.loads(MEASURED.read_text(encoding="utf-8")), measured)
     text = filled(README.read_text(encoding="utf-8"), measured)
     MEASURED.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     README.write_text(text, encoding="utf-8")

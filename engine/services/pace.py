@@ -11,7 +11,7 @@ A message that comes alone is dispatched at once, and so is everything while som
 """
 
 
-class Pace(NamedTuple):
+class DispatchPace(NamedTuple):
     """How much of the time dispatch leaves to others under load, for it holds up every other thread.
 
     A turn owes `share` times its own time, up to `most` ms. What others had before counts: only what is owed above
@@ -22,13 +22,13 @@ class Pace(NamedTuple):
     most: int
 
 
-LISTENED = Pace(8, 4)
+LISTENED = DispatchPace(8, 4)
 """While somebody listens: pulls are held, which wait for what arrives."""
-ALONE = Pace(64, 20)
+ALONE = DispatchPace(64, 20)
 """While nobody does: a turn costs little more for a hundred messages than for ten."""
 
 
-def still_owed(owed: float, rest: float, took: float, pace: Pace) -> float:
+def still_owed(owed: float, rest: float, took: float, pace: DispatchPace) -> float:
     """What dispatch owes others after a turn that `took` so long, and that came so long (`rest`) after the one before.
 
     In ms. One turn right after another has GATHER_MS to `pace.most` between, whatever was owed when they began.

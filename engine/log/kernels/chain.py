@@ -59,8 +59,8 @@ def chain_end(own: Any, args: Any, count: Any) -> Any:
         if begin < 0:
             break
         body = memory(record + V4_HEAD_SIZE, body_length)
-        found = np.int64(crc_inlined(body, 0, body_length)) & CRC_MASK
-        if body_length > 0 and found != int_at(record + POSITION_BODY_CRC):
+        crc = np.int64(crc_inlined(body, 0, body_length)) & CRC_MASK
+        if body_length > 0 and crc != int_at(record + POSITION_BODY_CRC):
             break
         at += size
     release_buffer(view)

@@ -19,7 +19,7 @@ from engine.log.commitlog import CommitLog
 from engine.log.derive import Keys, TopicQueue
 from engine.log.state import QueueState
 from engine.services.dispatch import Arrival, DispatchService
-from engine.services.pace import ALONE, GATHER_MS, LISTENED, Pace, still_owed
+from engine.services.pace import ALONE, GATHER_MS, LISTENED, DispatchPace, still_owed
 from engine.services.queue_table import QueueTable
 from engine.services.running_flags import Flag, RunningFlags
 from tests.engine.opening import message, small
@@ -211,7 +211,7 @@ def test_messages_that_come_singly_wait_for_nothing(rig: Rig, monkeypatch: pytes
     clock = itertools.count(0, 10**9)  # long turns, and long rests between them
     monkeypatch.setattr("engine.services.dispatch.monotonic_ms", lambda: float(next(clock)))
     for pace in ("LISTENED", "ALONE"):
-        monkeypatch.setattr(f"engine.services.dispatch.{pace}", Pace(8, 600_000))
+        monkeypatch.setattr(f"engine.services.dispatch.{pace}", DispatchPace(8, 600_000))
     rig.dispatch.start_from(0)
     for _ in range(20):
         end = rig.log.append(message()).next_offset
@@ -223,7 +223,7 @@ def test_messages_that_come_singly_wait_for_nothing(rig: Rig, monkeypatch: pytes
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=50), st.sampled_from((LISTENED, ALONE)))
-def test_under_load_others_have_their_share_whatever_was_before(turns: list[float], pace: Pace) -> None:
+def test_under_load_others_have_their_share_whatever_was_before(turns: list[float], pace: DispatchPace) -> None:
     owed, rest, most = 0.0, 1e6, pace.most
     for took in turns:  # one right after another: the rest is what was gathered
         before, owed = owed, still_owed(owed, rest, took, pace)
@@ -247,8 +247,8 @@ def test_who_begins_to_listen_does_not_wait_for_what_is_gathered_alone(
 ) -> None:
     clock = itertools.count()  # long turns, one right after another
     monkeypatch.setattr("engine.services.dispatch.monotonic_ms", lambda: float(next(clock) // 2 * 1000))
-    monkeypatch.setattr("engine.services.dispatch.LISTENED", Pace(1, 10**9))
-    monkeypatch.setattr("engine.services.dispatch.ALONE", Pace(10**6, 600_000))
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9))
+    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**6, 600_000))
     heard: list[Arrival] = []
     listens: list[bool] = []
     rig.dispatch.add_listener(heard.extend, lambda: bool(listens))
