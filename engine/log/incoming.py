@@ -110,7 +110,7 @@ class IncomingLog:
                 at, stored = (int(table[wrong[0], column]) for column in (_POSITION, _STORED))
                 return _elsewhere(at, stored)
             return stop
-        native = CHAIN_END.after(1)
+        native = CHAIN_END.after(1) if len(buffer) - start <= _FEW else None
         if native is not None:
             reached = native(buffer, start, room, base, None)
             if reached == len(buffer):

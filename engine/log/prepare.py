@@ -231,8 +231,8 @@ class Preparer:
         destination = Destination(message, sealed=self._sealed, long_topics=self._long_topics)
         if not message.prepared_transaction_offset:
             if len(self._known) >= _TEMPLATES:
-                self._known.clear()
                 self.plain.clear()
+                self._known.clear()
             self._known[name] = destination
             if destination.laid is not None:
                 self.plain[name] = destination

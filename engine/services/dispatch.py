@@ -67,7 +67,8 @@ Listener = Callable[[Sequence[Arrival]], None]
 """Called with what arrived, in log order, from the dispatch thread: it must not block."""
 
 Wanted = Callable[[], bool]
-"""Whether a listener would do anything with what arrives; asked in the dispatch thread after it can be got."""
+"""Whether a listener would do anything with what arrives; asked in the dispatch thread, which holds no lock then. Who
+begins to want it calls `listened`."""
 
 
 class KeyIndex(Protocol):
@@ -89,14 +90,13 @@ class DispatchFinding:
 class _Work:
     """One batch on its way: what is left to be written."""
 
-    __slots__ = ("end", "groups", "keys", "timestamp", "told", "units")
+    __slots__ = ("end", "groups", "keys", "timestamp", "units")
 
     def __init__(self, units: Units, keys: Keys, end: int, timestamp: int) -> None:
         self.units = units
         self.keys: Keys | None = keys if len(keys) else None
         self.end = end
         self.timestamp = timestamp
-        self.told = not len(units)
         self.groups: deque[tuple[int, NDArray[np.intp] | slice]] = deque(_groups(units))
 
 
@@ -210,6 +210,7 @@ class DispatchService(Worker):
         """What arrives is `wanted` from now on, by a listener: it is not gathered as if nobody listened."""
         if self._gathers_alone:
             with self._condition:
+                self._gathers_alone = False
                 self._condition.notify_all()
 
     def between_batches(self) -> contextlib.AbstractContextManager[object]:
@@ -276,14 +277,13 @@ class DispatchService(Worker):
         with self._condition:
             if self._condition.wait_for(lambda: self._stopping or self._awaited, ms / 1000) or ms_alone <= ms:
                 return
-            self._gathers_alone = True
-            self._condition.wait_for(
-                lambda: self._stopping or self._awaited or self._is_listened_to(), (ms_alone - ms) / 1000
-            )
-            self._gathers_alone = False
-
-    def _is_listened_to(self) -> bool:
-        return any(wanted() for _, wanted in self._listeners)
+        self._gathers_alone = True  # who begins to listen from here on says so
+        if not any(wanted() for _, wanted in self._listeners):  # without the lock that each put takes
+            with self._condition:
+                self._condition.wait_for(
+                    lambda: self._stopping or self._awaited or not self._gathers_alone, (ms_alone - ms) / 1000
+                )
+        self._gathers_alone = False
 
     @contextlib.contextmanager
     def _hurried(self) -> Iterator[None]:
@@ -392,11 +392,6 @@ class DispatchService(Worker):
                 number, rows = work.groups[0]
                 self._append(self._numbers[number], work.units, rows)
                 work.groups.popleft()
-        if not work.told:  # before the keys are put: a pull that is held does not wait for those
-            work.told = True
-            listeners = [listener for listener, wanted in self._listeners if wanted()]
-            if listeners:
-                self._announce(work, listeners)
         if work.keys is not None and self._index is not None:
             try:
                 self._index.put(work.keys)
@@ -415,6 +410,9 @@ class DispatchService(Worker):
             self._progress = (work.end, work.timestamp)
         self._move(work.end)
         self._on_progress()
+        listeners = [listener for listener, wanted in self._listeners if wanted()]
+        if listeners and len(work.units):
+            self._announce(work, listeners)
 
     def _append(self, queue: TopicQueue, units: Units, rows: NDArray[np.intp] | slice) -> None:
         try:

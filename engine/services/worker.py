@@ -25,7 +25,7 @@ class Worker(ABC):
         on_failure: called with what ended the loop.
 
     Attributes:
-        woken: it was woken, and has not looked yet; set here alone. Who wakes it with each put asks first.
+        woken: it was woken, and has not looked yet. Who wakes it with each put asks first.
     """
 
     def __init__(self, name: str, on_failure: OnFailure) -> None:

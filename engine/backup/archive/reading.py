@@ -236,8 +236,9 @@ class _BothLogs:
         return None if readable is None else readable[1][:size]
 
     def mapped_from(self, offset: int) -> memoryview | None:
-        """See LogReader: what is archived is not mapped."""
-        return self._there.mapped_from(offset) if offset >= self._there.min_offset else None
+        """See LogReader: neither is mapped."""
+        del offset
+        return None
 
     def readable(self, offset: int, size: int, length: int) -> tuple[int, memoryview] | None:
         """See LogReader: no more than the record's pieces."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -270,6 +271,37 @@ def test_who_begins_to_listen_does_not_wait_for_what_is_gathered_alone(
     assert heard
     end = more()
     until(lambda: rig.dispatch.position == end)
+
+
+def test_who_listens_may_hold_a_lock_of_its_own(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked whether it does without the lock that each wake takes."""
+    clock = itertools.count()
+    monkeypatch.setattr("engine.services.dispatch.monotonic_ms", lambda: float(next(clock) // 2 * 1000))
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9))
+    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**6, 600_000))
+    asked, answered = threading.Event(), threading.Event()
+    in_time: list[bool] = []
+
+    def wanted() -> bool:
+        if rig.dispatch._gathers_alone and not answered.is_set():
+            asked.set()
+            in_time.append(answered.wait(30))
+        return answered.is_set()
+
+    rig.dispatch.add_listener(lambda arrivals: None, wanted)
+    rig.dispatch.start_from(0)
+    while not asked.is_set():
+        end = rig.log.append(message()).next_offset
+        rig.dispatch.wake()
+        until(lambda end=end: rig.dispatch.position == end or asked.is_set())  # type: ignore[misc]
+    rig.dispatch.listened()
+    rig.dispatch._hurry()
+    rig.dispatch._unhurry(1)
+    answered.set()
+    end = rig.log.append(message()).next_offset
+    rig.dispatch.wake()
+    until(lambda: rig.dispatch.position == end)
+    assert in_time == [True]
 
 
 def test_who_waits_is_not_kept_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
