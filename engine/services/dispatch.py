@@ -266,7 +266,7 @@ class DispatchService(Worker):
                 rest, took, ended = began - ended, now - began, now
                 owed = still_owed(owed, rest, took, LISTENED)
                 owed_alone = still_owed(owed_alone, rest, took, ALONE)
-                self._gather(max(0.0, owed - LISTENED.most), owed_alone - ALONE.most)
+                self._gather(max(0.0, owed - LISTENED.free), owed_alone - ALONE.free)
             going = self._wait(None if caught_up else RETRY_MS)
         self._dispatch()
 

@@ -125,8 +125,8 @@ def test_after_each_burst_all_of_it_is_there(tmp_path: Path) -> None:
 
 def test_who_is_held_does_not_wait_for_what_is_gathered_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under load, and with nobody who listens, dispatch lets messages come: here for minutes, until a pull is held."""
-    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9))
-    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**9, 600_000))
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9, 10**9))
+    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**9, 600_000, 600_000))
 
     async def run() -> None:
         async with daemon(tmp_path / "s") as found:

@@ -294,8 +294,8 @@ def test_a_pop_that_is_held_does_not_wait_for_what_is_gathered_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As test_after_dispatch has it of a pull."""
-    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9))
-    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**9, 600_000))
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9, 10**9))
+    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**9, 600_000, 600_000))
 
     async def run() -> None:
         async with daemon(tmp_path / "s") as served:

@@ -212,7 +212,7 @@ def test_messages_that_come_singly_wait_for_nothing(rig: Rig, monkeypatch: pytes
     clock = itertools.count(0, 10**9)  # long turns, and long rests between them
     monkeypatch.setattr("engine.services.dispatch.monotonic_ms", lambda: float(next(clock)))
     for pace in ("LISTENED", "ALONE"):
-        monkeypatch.setattr(f"engine.services.dispatch.{pace}", DispatchPace(8, 600_000))
+        monkeypatch.setattr(f"engine.services.dispatch.{pace}", DispatchPace(8, 600_000, 600_000))
     rig.dispatch.start_from(0)
     for _ in range(20):
         end = rig.log.append(message()).next_offset
@@ -225,14 +225,14 @@ def test_messages_that_come_singly_wait_for_nothing(rig: Rig, monkeypatch: pytes
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=50), st.sampled_from((LISTENED, ALONE)))
 def test_under_load_others_have_their_share_whatever_was_before(turns: list[float], pace: DispatchPace) -> None:
-    owed, rest, most = 0.0, 1e6, pace.most
+    owed, rest, most, free = 0.0, 1e6, pace.most, pace.free
     for took in turns:  # one right after another: the rest is what was gathered
         before, owed = owed, still_owed(owed, rest, took, pace)
-        rest = max(0.0, owed - most)
+        rest = max(0.0, owed - free)
         share = max(GATHER_MS - took, min(pace.share * took, most))
         assert rest <= most
-        assert rest == pytest.approx(max(0.0, min(before, most) + share - most))
-        if before >= most:
+        assert rest == pytest.approx(max(0.0, min(before, free) + share - free))
+        if before >= free:
             assert rest == pytest.approx(share)
 
 
@@ -248,8 +248,8 @@ def test_who_begins_to_listen_does_not_wait_for_what_is_gathered_alone(
 ) -> None:
     clock = itertools.count()  # long turns, one right after another
     monkeypatch.setattr("engine.services.dispatch.monotonic_ms", lambda: float(next(clock) // 2 * 1000))
-    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9))
-    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**6, 600_000))
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9, 10**9))
+    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**6, 600_000, 600_000))
     heard: list[Arrival] = []
     listens: list[bool] = []
     rig.dispatch.add_listener(heard.extend, lambda: bool(listens))
@@ -277,8 +277,8 @@ def test_who_listens_may_hold_a_lock_of_its_own(rig: Rig, monkeypatch: pytest.Mo
     """It is asked whether it does without the lock that each wake takes."""
     clock = itertools.count()
     monkeypatch.setattr("engine.services.dispatch.monotonic_ms", lambda: float(next(clock) // 2 * 1000))
-    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9))
-    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**6, 600_000))
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9, 10**9))
+    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**6, 600_000, 600_000))
     asked, answered = threading.Event(), threading.Event()
     in_time: list[bool] = []
 
