@@ -161,7 +161,7 @@ class CommitLog(LogFiles):
         """
         lay = self._lay or self._lay_from_now()
         if lay is None:
-            return self._append_prepared(message)
+            return self._append(self._prepare.one(message))
         topic, body, queue_id, pairs, flag, sys_flag, _, born, store, times, transaction = message
         destination = self._plain.get((topic, queue_id, flag, sys_flag, times))
         if (
@@ -174,7 +174,7 @@ class CommitLog(LogFiles):
                 and not destination.has_hosts(born, store)
             )
         ):
-            return self._append_prepared(message)
+            return self._append(self._prepare.one(message))
         with self._lock:  # the record is made where it goes. Few calls: each takes a twentieth of all this
             if self._sealed:
                 self._check_open()
@@ -258,12 +258,14 @@ class CommitLog(LogFiles):
             self.files.truncate_dirty(offset, zero_tail=True)
             return True
 
-    def _append(self, prepared: PreparedFurther | PreparedBatch | PreparedColumns) -> AppendResult:
+    def _append(self, prepared: Prepared | PreparedFurther | PreparedBatch | PreparedColumns) -> AppendResult:
         with self._lock:
             if self._sealed:
                 self._check_open()
             now = self.begin_time_in_lock = self._clock()
             try:
+                if isinstance(prepared, Prepared):
+                    return self._append_one(prepared, now)
                 if isinstance(prepared, PreparedFurther):
                     return self._append_further(prepared, now)
                 return self._append_several(prepared, now)
@@ -275,20 +277,6 @@ class CommitLog(LogFiles):
         if self._prepare.lays:
             self._lay = LAY.after(1)
         return self._lay
-
-    def _append_prepared(self, message: Message) -> AppendResult:
-        """Append a message that is made ready before the lock is taken."""
-        prepared = self._prepare.one(message)
-        if isinstance(prepared, PreparedFurther):
-            return self._append(prepared)
-        with self._lock:  # as `_append`
-            if self._sealed:
-                self._check_open()
-            now = self.begin_time_in_lock = self._clock()
-            try:
-                return self._append_one(prepared, now)
-            finally:
-                self.begin_time_in_lock = 0
 
     def _append_one(self, prepared: Prepared, now: int) -> AppendResult:
         destination, size = prepared[0], prepared[1]

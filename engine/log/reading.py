@@ -340,18 +340,17 @@ def record_at(log: LogReader, offset: int) -> memoryview | None:
     Raises:
         FormatError: no record starts there.
     """
-    mapped = log.mapped_from(offset)
-    if mapped is not None and len(mapped) >= MIN_RECORD_SIZE:  # in one step: a query asks for a record each time
-        size, magic = SIZE_AND_MAGIC.unpack_from(mapped)
-        if magic in MAGICS and MIN_RECORD_SIZE <= size <= len(mapped):
-            return mapped[:size]
-    head = log.read_at(offset, MIN_RECORD_SIZE)
+    head = log.mapped_from(offset)  # with the record in it, in one step: a query asks for one each time
+    if head is None or len(head) < MIN_RECORD_SIZE:
+        head = log.read_at(offset, MIN_RECORD_SIZE)
     if head is None:
         return None
     size, magic = SIZE_AND_MAGIC.unpack_from(head)
     if magic not in MAGICS:
         raise FormatError(f"no message starts here: magic 0x{magic:08X}", offset=offset)
-    record = log.read_at(offset, size) if size >= MIN_RECORD_SIZE else None
+    record = None
+    if size >= MIN_RECORD_SIZE:
+        record = head[:size] if size <= len(head) else log.read_at(offset, size)
     if record is None:
         if log.read_at(offset, MIN_RECORD_SIZE) is None:  # its file has just been deleted
             return None

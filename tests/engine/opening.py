@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from engine.config import StoreConfig
 from engine.files.disk import Disk
 from engine.format.message import Message, decode
 from engine.repair.recover.recover import plan_recover
+from engine.services.pace import DispatchPace
 from engine.store import MessageStore
 
 SMALL = {
@@ -49,3 +52,9 @@ def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[byt
 def message(body: bytes | str = b"body", queue_id: int = 0, topic: str = "T", **properties: str) -> Message:
     """A message; keyword arguments are its properties."""
     return Message(topic, body.encode() if isinstance(body, str) else body, queue_id, properties)
+
+
+def gather_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some turns of dispatch messages are gathered for ten minutes, unless somebody listens."""
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9, 10**9))
+    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**9, 600_000, 600_000))

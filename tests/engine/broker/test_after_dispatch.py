@@ -11,11 +11,10 @@ import pytest
 from engine.broker.requests import dispatched
 from engine.config import StoreConfig
 from engine.format.message import decode
-from engine.services.pace import DispatchPace
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 from tests.engine.broker.client import SMALL, Client, daemon, pull_fields
-from tests.engine.opening import assert_sound
+from tests.engine.opening import assert_sound, gather_for_minutes
 
 TOPIC = "T"
 QUEUE = {"topic": TOPIC, "queueId": "0"}
@@ -125,8 +124,7 @@ def test_after_each_burst_all_of_it_is_there(tmp_path: Path) -> None:
 
 def test_who_is_held_does_not_wait_for_what_is_gathered_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under load, and with nobody who listens, dispatch lets messages come: here for minutes, until a pull is held."""
-    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9, 10**9))
-    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**9, 600_000, 600_000))
+    gather_for_minutes(monkeypatch)
 
     async def run() -> None:
         async with daemon(tmp_path / "s") as found:

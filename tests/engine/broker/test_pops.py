@@ -17,11 +17,10 @@ from engine.broker.serve import Daemon
 from engine.config import StoreConfig
 from engine.errors import FormatError
 from engine.format.message import StoredMessage, decode_each
-from engine.services.pace import DispatchPace
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 from tests.engine.broker.client import SMALL, Client, daemon, send_fields
-from tests.engine.opening import assert_sound
+from tests.engine.opening import assert_sound, gather_for_minutes
 
 GROUP, TOPIC = "G", "T"
 LONG_MS = 60_000
@@ -294,8 +293,7 @@ def test_a_pop_that_is_held_does_not_wait_for_what_is_gathered_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As test_after_dispatch has it of a pull."""
-    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9, 10**9))
-    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**9, 600_000, 600_000))
+    gather_for_minutes(monkeypatch)
 
     async def run() -> None:
         async with daemon(tmp_path / "s") as served:

@@ -23,7 +23,7 @@ from engine.services.dispatch import Arrival, DispatchService
 from engine.services.pace import ALONE, GATHER_MS, LISTENED, DispatchPace, still_owed
 from engine.services.queue_table import QueueTable
 from engine.services.running_flags import Flag, RunningFlags
-from tests.engine.opening import message, small
+from tests.engine.opening import gather_for_minutes, message, small
 
 pytestmark = pytest.mark.leaves("checkpoint-missing", "index-missing", "log-gap", "unit-missing")
 
@@ -79,6 +79,13 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(small(tmp_path))
     yield made
     made.close()
+
+
+def until(state: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not state() and time.monotonic() < ends:
+        time.sleep(0.001)
+    assert state()
 
 
 def test_it_starts_where_it_is_told(rig: Rig) -> None:
@@ -200,9 +207,7 @@ def test_under_load_it_gathers_and_leaves_nothing_behind(rig: Rig) -> None:
     for i in range(count):
         rig.log.append(message(str(i)))
         rig.dispatch.wake()
-    ends = time.monotonic() + 60
-    while rig.dispatch.lag and time.monotonic() < ends:  # nobody waits for it, and it comes all the same
-        time.sleep(0.001)
+    until(lambda: not rig.dispatch.lag)  # nobody waits for it, and it comes all the same
     assert rig.dispatch.position == rig.log.max_offset
     assert rig.queues.obtain(T0).max_offset == count
     assert rig.progress < count / 4
@@ -217,10 +222,7 @@ def test_messages_that_come_singly_wait_for_nothing(rig: Rig, monkeypatch: pytes
     for _ in range(20):
         end = rig.log.append(message()).next_offset
         rig.dispatch.wake()
-        ends = time.monotonic() + 60
-        while rig.dispatch.position < end and time.monotonic() < ends:  # nobody tells it that somebody waits
-            time.sleep(0.001)
-        assert rig.dispatch.position == end
+        until(lambda end=end: rig.dispatch.position == end)  # type: ignore[misc]  # nobody says that somebody waits
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=50), st.sampled_from((LISTENED, ALONE)))
@@ -236,20 +238,12 @@ def test_under_load_others_have_their_share_whatever_was_before(turns: list[floa
             assert rest == pytest.approx(share)
 
 
-def until(state: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 60
-    while not state() and time.monotonic() < ends:
-        time.sleep(0.001)
-    assert state()
-
-
 def test_who_begins_to_listen_does_not_wait_for_what_is_gathered_alone(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count()  # long turns, one right after another
     monkeypatch.setattr("engine.services.dispatch.monotonic_ms", lambda: float(next(clock) // 2 * 1000))
-    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9, 10**9))
-    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**6, 600_000, 600_000))
+    gather_for_minutes(monkeypatch)
     heard: list[Arrival] = []
     listens: list[bool] = []
     rig.dispatch.add_listener(heard.extend, lambda: bool(listens))
@@ -277,8 +271,7 @@ def test_who_listens_may_hold_a_lock_of_its_own(rig: Rig, monkeypatch: pytest.Mo
     """It is asked whether it does without the lock that each wake takes."""
     clock = itertools.count()
     monkeypatch.setattr("engine.services.dispatch.monotonic_ms", lambda: float(next(clock) // 2 * 1000))
-    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(1, 10**9, 10**9))
-    monkeypatch.setattr("engine.services.dispatch.ALONE", DispatchPace(10**6, 600_000, 600_000))
+    gather_for_minutes(monkeypatch)
     asked, answered = threading.Event(), threading.Event()
     in_time: list[bool] = []
 
