@@ -37,7 +37,18 @@ class RecordBatch:
         lead: bytes before the first record that belong to it: the header of its DLedger entry.
     """
 
-    __slots__ = ("_columns", "_in_place", "_messages", "_rows", "base", "buffer", "lead", "table")
+    __slots__ = (
+        "_ascends",
+        "_columns",
+        "_in_place",
+        "_messages",
+        "_newest",
+        "_rows",
+        "base",
+        "buffer",
+        "lead",
+        "table",
+    )
 
     def __init__(self, base: int, buffer: memoryview, rows: list[Row] | NDArray[np.int64], *, lead: int = 0) -> None:
         self.base = base
@@ -47,6 +58,8 @@ class RecordBatch:
         self._in_place = False
         self._columns: NDArray[np.int64] | None = None
         self._messages: int | None = None
+        self._newest: int | None = None
+        self._ascends: bool | None = None
         self.table: NDArray[np.int64] | None = None
         if isinstance(rows, list):
             self._rows = rows
@@ -87,9 +100,19 @@ class RecordBatch:
     @property
     def newest_store_timestamp(self) -> int:
         """The largest storeTimestamp (ms)."""
+        if self._newest is not None:
+            return self._newest
         if self.table is None:
             return max(row.store_timestamp for row in self.rows)
         return int(self._column(_STORE_TIMESTAMP).max())
+
+    @property
+    def ascends(self) -> bool:
+        """Whether no record was stored before the one in front of it."""
+        if self._ascends is None:
+            times = self.store_timestamps()
+            self._ascends = not (times[1:] < times[:-1]).any()
+        return self._ascends
 
     @property
     def last(self) -> tuple[int, int]:
@@ -136,11 +159,6 @@ class RecordBatch:
             self._columns = np.ascontiguousarray(table.T)
         return self._columns
 
-    def count(self) -> None:
-        """Do what `columns` and `messages` take: in a thread, so that whoever asks in log order need not wait."""
-        self.columns()
-        self._messages = self.messages
-
     def offsets(self) -> NDArray[np.int64]:
         """Physical offsets of the records: int64[n]."""
         return self._column(_POSITION) + self.base
@@ -150,9 +168,12 @@ class RecordBatch:
         rows = self.rows[:count] if self.table is None else self.table[:count]
         return RecordBatch(self.base, self.buffer, rows, lead=self.lead)
 
-    def note_in_place(self) -> None:
-        """Somebody has looked: no record's own physicalOffset names another place."""
-        self._in_place = True
+    def note(self, *, messages: int, newest: int, ascends: bool, in_place: bool) -> None:
+        """Somebody has looked at each record: `messages`, `newest_store_timestamp` and `ascends` are these.
+
+        `in_place`: no record's own physicalOffset names another place.
+        """
+        self._messages, self._newest, self._ascends, self._in_place = messages, newest, ascends, in_place
 
     def moved(self) -> list[tuple[int, int, int]]:
         """Records whose own physicalOffset names another place: (physical offset, what the record says, size)."""
@@ -204,8 +225,11 @@ class RecordBatch:
         return self._column(_STORE_TIMESTAMP)
 
     def _column(self, field: int) -> NDArray[np.int64]:
-        column: NDArray[np.int64] = self.columns()[field]
-        return column
+        """The values of a field, side by side only where all are."""
+        if self.table is None or self._columns is not None:
+            column: NDArray[np.int64] = self.columns()[field]
+            return column
+        return self.table[:, field]
 
     def _row(self, i: int) -> Sequence[Any] | NDArray[np.int64]:
         return self.rows[i] if self.table is None else self.table[i]

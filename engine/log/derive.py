@@ -161,14 +161,17 @@ class Deriver:
         if batch.table is not None:
             from engine.log.kernels.derive import KnownQueues, derive_part
 
-            batch.count()
             known = self._known or KnownQueues.none()
             at = 0
             while at < len(batch):
                 parts.append(derive_part(batch, at, self.rules, known))
                 at = parts[-1].end
-            if not any(part.moved for part in parts):
-                batch.note_in_place()
+            batch.note(
+                messages=sum(part.messages for part in parts),
+                newest=max(part.newest for part in parts),
+                ascends=not any(part.back for part in parts),
+                in_place=not any(part.moved for part in parts),
+            )
         return parts
 
     def finish(self, batch: RecordBatch, parts: list[DerivedPart]) -> tuple[Units, Keys]:

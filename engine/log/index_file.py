@@ -47,12 +47,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
-    from engine.log.kernels.index import Linker
+    from engine.log.kernels.index import Linker, NewSlots
 
 _BEGUN = 4 << 20
 """Bytes of entries that are written to the device at once while more are put."""
 _MANY = 512
 """Keys from which on the kernel is called."""
+_WORTH_GATHERING = 1 << 16
+"""Keys from which on slots are gathered in memory: as many touch each page of them, which costs more than all of it."""
+_MOST_GATHERED = 64 << 20
+"""Bytes of slots that are gathered at most (Apache's default: 20 MB)."""
 _FEW = 12
 """Keys up to this number are put one by one: faster than making arrays of them."""
 
@@ -60,7 +64,7 @@ _FEW = 12
 class IndexFile(IndexReader):
     """See the module. One writer, many readers, which `hold` and `release` it. Made by `create` or `open`."""
 
-    __slots__ = ("_file", "_header", "_linker", "_undo", "_written_to")
+    __slots__ = ("_file", "_header", "_linker", "_new_slots", "_undo", "_written_to")
 
     def __init__(self, file: MappedFile, layout: IndexLayout, header: IndexHeader) -> None:
         super().__init__(file.path, layout)
@@ -68,6 +72,7 @@ class IndexFile(IndexReader):
         self._header = header
         self._undo: list[tuple[int, bytes]] = []
         self._linker: Linker | None = None
+        self._new_slots: NewSlots | None = None
         self._written_to = layout.entry_position(header.index_count)
 
     @classmethod
@@ -108,6 +113,17 @@ class IndexFile(IndexReader):
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
+    def gather_slots(self, keys: int) -> None:
+        """Have the slots in memory until the next `flush`: about so many keys are to come, and nobody reads before.
+
+        Only of a file without entries, where that is worth it. A file whose writer was killed before the flush counts
+        entries that no slot names: `verify` tells.
+        """
+        size = self.layout.slots * SLOT_SIZE
+        worth_it = keys >= _WORTH_GATHERING and size <= _MOST_GATHERED
+        if worth_it and self._header.index_count == 1 and self._linker_if_worth() is not None:
+            self._new_slots = self._slots_anew()
+
     def put_keys(
         self, key_hash: NDArray[np.int32], physical_offset: NDArray[np.int64], store_timestamp: NDArray[np.int64]
     ) -> int:
@@ -141,6 +157,7 @@ class IndexFile(IndexReader):
             return 0
         self._file.ensure_allocated(0)
         self._write_back()
+        self._write_slots()
         named: dict[int, int] = {}
         entries: list[bytes] = []
         for i in range(taken):
@@ -207,6 +224,7 @@ class IndexFile(IndexReader):
         if not self._file.hold():
             return False
         try:
+            self._write_slots()
             self._file.flush()
         finally:
             self._file.release()
@@ -262,6 +280,9 @@ class IndexFile(IndexReader):
 
         self._file.ensure_allocated(0)
         self._write_back()
+        if self._new_slots is not None:
+            self._put_gathered(self._new_slots, key_hash, physical_offset, store_timestamp)
+            return
         if len(key_hash) >= _MANY and (linker := self._linker_if_worth()) is not None:
             memory = self._file.writable(HEADER_SIZE, self.layout.slots * SLOT_SIZE)
             if memory is not None:
@@ -315,20 +336,70 @@ class IndexFile(IndexReader):
         physical_offset: NDArray[np.int64],
         store_timestamp: NDArray[np.int64],
     ) -> None:
+        columns = (key_hash, physical_offset, store_timestamp)
+        first, begin = self._first_and_begin(store_timestamp)
+        self._put_entries(columns, *linker.link(memory, columns, first, begin))
+        linker.name(memory)
+
+    def _put_gathered(
+        self,
+        slots: NewSlots,
+        key_hash: NDArray[np.int32],
+        physical_offset: NDArray[np.int64],
+        store_timestamp: NDArray[np.int64],
+    ) -> None:
+        columns = (key_hash, physical_offset, store_timestamp)
+        try:
+            self._put_entries(columns, *slots.link(columns, *self._first_and_begin(store_timestamp)))
+        except BaseException:  # they name keys that are not there
+            self._new_slots = None
+            self._new_slots = self._slots_anew()
+            raise
+
+    def _slots_anew(self) -> NewSlots:
+        """The slots of the entries that are counted, in memory."""
+        import numpy as np
+
+        from engine.log.kernels.index import NewSlots
+
+        slots = NewSlots(self.layout.slots)
+        newest = np.frombuffer(slots.memory, dtype=">i4")
+        for first in range(1, self.entry_count + 1, CHUNK):
+            hashes = self.entries(first, min(CHUNK, self.entry_count + 1 - first))["key_hash"]
+            newest[hashes % np.int32(self.layout.slots)] = np.arange(first, first + len(hashes))  # the last one stays
+        return slots
+
+    def _write_slots(self) -> None:
+        """Have the slots in the file, where they were in memory."""
+        slots = self._new_slots
+        if slots is not None:
+            self._file.write_many_at(HEADER_SIZE, slots.memory)
+            self._new_slots = None
+
+    def _first_and_begin(self, store_timestamp: NDArray[np.int64]) -> tuple[int, int]:
+        """The next entry's number, and what time differences count from (ms)."""
+        first = self._header.index_count
+        return first, int(store_timestamp[0]) if first == 1 else self._header.begin_timestamp
+
+    def _put_entries(
+        self,
+        columns: tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]],
+        entries: NDArray[np.uint8],
+        fresh: int,
+    ) -> None:
+        """Write linked entries, and the header that counts them."""
+        key_hash, physical_offset, store_timestamp = columns
         header = self._header
         first = header.index_count
         begin, begin_offset = header.begin_timestamp, header.begin_phy_offset
         if first == 1:
             begin, begin_offset = int(store_timestamp[0]), int(physical_offset[0])
-        entries, fresh = linker.link(memory, (key_hash, physical_offset, store_timestamp), first, begin)
-        if first == 1:
             diff = time_diff(begin, header.begin_timestamp)
             entries[POSITION_TIME_DIFF:POSITION_PREVIOUS] = list(diff.to_bytes(4, "big"))
         self._file.write_many_at(self.layout.entry_position(first), memoryview(cast("bytes", entries)))
         end, end_offset = int(store_timestamp[-1]), int(physical_offset[-1])
         used, count = header.hash_slot_count + fresh, first + len(key_hash)
         self._write_header(IndexHeader(begin, end, begin_offset, end_offset, used, count))
-        linker.name(memory)
 
     def _count_and_name(self, header: IndexHeader, newest: Iterable[tuple[int, int]]) -> None:
         """Write the header that counts the new entries, then (slot, newest entry): all of it, or nothing of it.

@@ -89,6 +89,7 @@ class IndexService:
         self._at_end: list[int] = []  # hashes of the newest message's entries
         self._flushing: list[threading.Thread] = []
         self._failed: list[StorageError] = []
+        self._to_come = 0
         self.directory = directory
         self.layout = layout
 
@@ -122,6 +123,10 @@ class IndexService:
         return files[-1].header.end_phy_offset if files else 0
 
     # --- writing ----------------------------------------------------------------------------------------------------
+
+    def gather_slots(self, keys: int) -> None:
+        """About so many keys are to come, and nobody reads before `flush_all`: as `IndexFile.gather_slots`."""
+        self._to_come = keys
 
     def put(self, keys: Keys) -> int:
         """Put the keys of a batch, in log order; keys that are there already are passed over.
@@ -332,6 +337,7 @@ class IndexService:
             end = full.header
             path = self._path(self._new_name(full))
             created = IndexFile.create(self._disk, path, self.layout, end.end_phy_offset, end.end_timestamp)
+        created.gather_slots(self._to_come)
         with self._lock:
             self._files = (*self._files, created)
         if full is not None:

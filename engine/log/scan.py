@@ -433,7 +433,7 @@ class Scanner:
                 candidate = at + position
                 if not after <= candidate < until:
                     continue
-                size = self._sound_size(segment, candidate)
+                size = self._sound_size(segment, candidate, buffer[position:])
                 if size > 0:
                     return candidate, candidate
                 if size < 0 and claims:
@@ -446,17 +446,24 @@ class Scanner:
     def _first_sound(self, segment: Segment, offset: int, end: int) -> int | None:
         return self._find_in_range(segment, offset, end, _NEAR, claims=False)[0]
 
-    def _sound_size(self, segment: Segment, offset: int) -> int:
-        """Bytes of the sound record that knows its own offset; −1 when something else does, 0 for nothing."""
+    def _sound_size(self, segment: Segment, offset: int, here: memoryview | None = None) -> int:
+        """Bytes of the sound record that knows its own offset; −1 when something else does, 0 for nothing.
+
+        `here`: what was read from there on already, if anything was.
+        """
+
+        def read(length: int) -> memoryview:
+            return self._source.read(offset, length) if here is None or len(here) < length else here[:length]
+
         try:
-            head = self._source.read(offset, V4_HEAD_SIZE)
+            head = read(V4_HEAD_SIZE)
             if len(head) < V4_HEAD_SIZE or physical_offset_at(head) != offset:
                 return 0
             total = total_size_at(head)
             if not 0 < total <= segment.end - offset or (total > self._large and not self._proves_itself(offset)):
                 return -1
             rows: list[Row] = []
-            walk(self._source.read(offset, total), 0, segment.end - offset, rows, max_rows=1)
+            walk(read(total), 0, segment.end - offset, rows, max_rows=1)
         except StorageError:
             return 0
         return rows[0].size if rows else -1

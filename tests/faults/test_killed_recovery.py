@@ -22,7 +22,10 @@ from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk, Killed
 from engine.format import names
 from engine.inspect.store.survey import survey
+from engine.log import index_file, index_service
+from engine.log.index_file import IndexFile
 from engine.log.index_reader import ClosedIndexFile
+from engine.log.kernels.index import Linker
 from engine.read_store import ReadStore
 from engine.repair.recover.apply import apply
 from engine.repair.recover.recover import plan_recover
@@ -165,8 +168,18 @@ def check_nothing_is_lost(before: Path, root: Path) -> None:
 @pytest.mark.leaves
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.wide
-@pytest.mark.parametrize("name", CASES)
-def test_killed_anywhere_and_run_again(name: str, fixture_copy: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "gathers"), [*((name, False) for name in CASES), ("index-file-lost", True), ("all-at-once", True)]
+)
+def test_killed_anywhere_and_run_again(
+    name: str, gathers: bool, fixture_copy: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`gathers`: slots of new index files are in memory until they are flushed, as where very many keys are put."""
+    if gathers:
+        monkeypatch.setattr(index_file, "_WORTH_GATHERING", 0)
+        monkeypatch.setattr(index_file, "_FEW", 0)
+        monkeypatch.setattr(index_service, "_FEW", 0)
+        monkeypatch.setattr(IndexFile, "_linker_if_worth", lambda _: Linker())
     case, root = damaged(name, fixture_copy)
     whole = stores.copy(root, tmp_path / "whole")
     disk = recover(whole, case)

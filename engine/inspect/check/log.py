@@ -23,7 +23,7 @@ from engine.inspect.check.entries import EntryChain, EntryRun
 from engine.inspect.check.index import IndexPiece, KeyComparer
 from engine.inspect.check.queue_compare import QueueComparer, lost_delivery_time
 from engine.inspect.check.rocksdb_queues import StoreTimes
-from engine.inspect.check.stale_tail import goes_back
+from engine.inspect.check.stale_tail import ascends_from, goes_back
 from engine.inspect.check.verify import settled_events
 from engine.inspect.finding import Findings, place
 from engine.inspect.store.intervals import union
@@ -269,6 +269,9 @@ class _Run:
         import numpy as np
 
         part = self._part
+        if ascends_from(batch, part.last_stored):
+            part.last_stored = batch.last_store_timestamp
+            return
         back, before = goes_back(batch, part.last_stored)
         part.back += [(batch.offset(i), int(before[i])) for i in np.flatnonzero(back)[-MOST_BACK:].tolist()]
         del part.back[:-MOST_BACK]

@@ -105,6 +105,8 @@ class StaleJudge:
         """
         import numpy as np
 
+        if ascends_from(batch, stored) and not self._may_be_elsewhere(batch):
+            return None
         back, before = goes_back(batch, stored)
         if back.any():  # not where a later one was stored after the one in front
             back &= np.maximum.accumulate(batch.store_timestamps()[::-1])[::-1] <= before
@@ -256,12 +258,16 @@ class StaleJudge:
         import numpy as np
 
         elsewhere = np.zeros(len(batch), dtype=np.bool_)
-        if self._rows and batch.end > self._shown_end:
+        if self._may_be_elsewhere(batch):
             after = batch.consumable() & (batch.offsets() >= self._shown_end)
             if after.any():
                 first = np.array([int(after.argmax())])
                 elsewhere[first] = self._units_of(batch, first)[1][first]
         return elsewhere
+
+    def _may_be_elsewhere(self, batch: RecordBatch) -> bool:
+        """Whether some of a batch lies after what the queues show."""
+        return bool(self._rows) and batch.end > self._shown_end
 
     @cached_property
     def _shown_end(self) -> int:
@@ -364,6 +370,11 @@ class StaleJudge:
                 for queue, mine in by_queue(event, np.flatnonzero(event.consumable())):
                     self._last[queue] = int(numbers[mine[-1]])
         self._learned = max(self._learned, until)
+
+
+def ascends_from(batch: RecordBatch, stored: int) -> bool:
+    """Whether `goes_back` says no of each record: of a batch that was looked at, without looking at them again."""
+    return batch.ascends and batch.first_store_timestamp >= stored and not batch.moved()
 
 
 def goes_back(batch: RecordBatch, stored: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from engine.errors import from_os_error
-from engine.log.derive import Keys, concatenated
+from engine.log.derive import Keys
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,8 +23,9 @@ IN_MEMORY = 16 << 20
 CHUNK_ROWS = 1 << 18
 KEYS_IN_MEMORY = 72 << 20
 """Bytes of keys that stay in memory."""
-KEYS_AT_ONCE = 1 << 14
-"""Keys that are kept, and read back, as one piece at least: what is done once for each takes as long as thousands."""
+KEYS_AT_ONCE = 1 << 16
+"""Keys that are kept, and read back, as one piece where they can: what is done once for each takes as long as
+thousands."""
 _NEAR = (1 << 31) - 1
 
 
@@ -149,48 +150,55 @@ class _Packed(NamedTuple):
 
 
 class KeySpool:
-    """Index keys in the order in which they come: 12 bytes each, as long as a batch's offsets and times are near."""
+    """Index keys in the order in which they come: 12 bytes each, as long as offsets and times are near each other."""
 
     def __init__(self) -> None:
         self._bytes = ByteSpool(KEYS_IN_MEMORY)
         self._chunks: list[_Packed] = []
-        self._waiting: list[Keys] = []
-        self._few = self._keys = 0
+        self._filling: NDArray[np.int32] | None = None  # int32[3, KEYS_AT_ONCE]: hashes, offsets, times
+        self._filled = self._keys = 0
+        self._offset = self._time = 0  # what offsets and times count from there
 
     def __len__(self) -> int:
         return self._keys
 
     def add(self, keys: Keys) -> None:
         """Append keys: physical offsets ascend."""
-        if not len(keys):
+        import numpy as np
+
+        many = len(keys)
+        if not many:
             return
-        self._few += len(keys)
-        self._keys += len(keys)
-        if self._few >= KEYS_AT_ONCE:
-            self._waiting.append(keys)
+        self._keys += many
+        if self._filling is None or self._filled + many > self._filling.shape[1] or self._is_far(keys):
             self.pack()
-        else:  # few keys may be views of a large batch's columns, which must not wait with them
-            self._waiting.append(Keys(keys.key_hash.copy(), keys.physical_offset.copy(), keys.store_timestamp.copy()))
+            self._filling = np.empty((3, max(KEYS_AT_ONCE, many)), dtype=np.int32)
+            self._offset, self._time = int(keys.physical_offset[0]), int(keys.store_timestamp[0])
+            if self._is_far(keys):  # from each other
+                self._filling = None
+                columns = (np.array(column) for column in (keys.key_hash, keys.physical_offset, keys.store_timestamp))
+                self._chunks.append(_Packed(many, self._bytes.add(*columns), 0, 0, True))
+                return
+        rows = self._filling[:, self._filled : self._filled + many]
+        rows[0] = keys.key_hash
+        np.subtract(keys.physical_offset, self._offset, out=rows[1], casting="unsafe")
+        np.subtract(keys.store_timestamp, self._time, out=rows[2], casting="unsafe")
+        self._filled += many
+
+    def _is_far(self, keys: Keys) -> bool:
+        """Whether differences to what is counted from don't fit."""
+        low, high = int(keys.store_timestamp.min()), int(keys.store_timestamp.max())
+        far = int(keys.physical_offset[-1]) - self._offset
+        return max(far, self._time - low, high - self._time) > _NEAR
 
     def pack(self) -> None:
         """What came last becomes one piece: until more keys are added, nothing is written any more."""
-        import numpy as np
-
-        if not self._waiting:
-            return
-        keys = concatenated(self._waiting, Keys)
-        hashes = np.ascontiguousarray(keys.key_hash)
-        offset, time = int(keys.physical_offset[0]), int(keys.store_timestamp[0])
-        offsets, times = keys.physical_offset - offset, keys.store_timestamp - time
-        wide = int(offsets[-1]) > _NEAR or max(-int(times.min()), int(times.max())) > _NEAR
-        columns = (
-            [np.ascontiguousarray(keys.physical_offset), np.ascontiguousarray(keys.store_timestamp)]
-            if wide
-            else [offsets.astype(np.int32), times.astype(np.int32)]
-        )
-        place = self._bytes.add(hashes, *columns)
-        self._chunks.append(_Packed(len(keys), place, offset, time, wide))
-        self._waiting, self._few = [], 0
+        filling, many = self._filling, self._filled
+        if filling is not None and many:
+            columns = filling if 2 * many > filling.shape[1] else filling[:, :many].copy()
+            place = self._bytes.add(*(column[:many] for column in columns))
+            self._chunks.append(_Packed(many, place, self._offset, self._time, False))
+        self._filling, self._filled = None, 0
 
     def chunks(self) -> Iterator[Keys]:
         """The keys, some at a time."""
@@ -213,5 +221,5 @@ class KeySpool:
     def close(self) -> None:
         """Give the memory and the file back."""
         self._bytes.close()
-        self._chunks, self._waiting = [], []
-        self._few = self._keys = 0
+        self._chunks, self._filling = [], None
+        self._filled = self._keys = 0

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.format import names, properties, sysflag
 from engine.format.hashing import TAG_MARK
-from engine.log.kernels.intrinsics import equal64, first_bit, little64
+from engine.log.kernels.intrinsics import equal64, first_bit, little64, soon_read
 from engine.log.kernels.jit import compiled, inlined
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ _TRANSACTION = sysflag.TRANSACTION_MASK
 _PREPARED = sysflag.TRANSACTION_PREPARED
 _ROLLBACK = sysflag.TRANSACTION_ROLLBACK
 _SCHEDULE = np.frombuffer(names.SCHEDULE_TOPIC.encode(), dtype=np.uint8)
+_AHEAD = 8
+"""Records whose topic and properties are on their way from memory while one is derived."""
 _BLANK = ord(" ")
 _TAG_MARK = np.frombuffer(TAG_MARK.encode(), dtype=np.uint8)
 _ODD = 1
@@ -119,12 +121,17 @@ class KnownQueues(NamedTuple):
 class DerivedPart(NamedTuple):
     """What the kernel derives of a batch's records up to `end`: the columns of `Units` and `Keys`, queues by entry.
 
-    `there`: how many queues were known. `new`: the first record of each that was not, in order of their entries. `odd`:
-    records left to engine.log.derive. `moved`: how many records name another physical offset than their own.
+    `moved`: how many records name another physical offset than their own. `messages`: how many get a unit
+    (`sysflag.is_consumable`). `newest`: the largest store time (ms). `back`: how many records were stored before the
+    one in front of them in the batch. `there`: how many queues were known. `new`: the first record of each that was
+    not, in order of their entries. `odd`: records left to engine.log.derive.
     """
 
     end: int
     moved: int
+    messages: int
+    newest: int
+    back: int
     there: int
     entry: NDArray[np.int32]
     queue_offset: NDArray[np.int64]
@@ -151,7 +158,7 @@ def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: Known
     key_hash = np.empty(keys, dtype=np.int32)
     key_wide = [np.empty(keys, dtype=np.int64) for _ in range(2)]
     marks = [np.empty(left, dtype=np.int64) for _ in range(2)]
-    end, units, keys, fresh, odd, moved = _derive(
+    end, units, keys, fresh, odd, moved, messages, newest, back = _derive(
         data, batch.table, begin, batch.base,
         rules.index, rules.tag_keys, rules.multi_dispatch, known, known.slots.copy(),
         narrow[0], wide[0], wide[1], narrow[1], wide[2], wide[3],
@@ -160,6 +167,9 @@ def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: Known
     return DerivedPart(
         end,
         moved,
+        messages,
+        newest,
+        back,
         len(known.queue_ids),
         narrow[0][:units],
         wide[0][:units],
@@ -279,28 +289,40 @@ def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
     data: Any, table: Any, begin: int, base: int, index: bool, tags: bool, multi: bool, known: Any, slots: Any,
     entries: Any, queue_offsets: Any, offsets: Any, sizes: Any, codes: Any, times: Any,
     key_hash: Any, key_offsets: Any, key_times: Any, new: Any, odd: Any,
-) -> tuple[int, int, int, int, int, int]:  # fmt: skip
-    """Fill the columns; (record after the last one, units, keys, new queues, odd and moved records)."""
+) -> tuple[int, int, int, int, int, int, int, int, int]:  # fmt: skip
+    """Fill the columns; (record after the last one, units, keys, new queues, odd and moved records, messages, newest
+    store time, records that were stored before the one in front)."""
     mask = len(slots) - 1
     guesses = np.full(_GUESSES + 1, -1, dtype=np.int32)
     # Arrays that a loop takes out of a tuple, or slices, are counted each time, for all threads to wait for.
     queue_ids, prefixes, topic_flags = known.queue_ids, known.prefixes, known.flags
     starts, topics = known.starts, known.topics
     there = len(queue_ids)
-    units = keys = fresh = odds = moved = 0
+    units = keys = fresh = odds = moved = messages = back = 0
     record = begin
+    before_that = table[max(begin - 1, 0), 6] if len(table) else np.int64(0)
+    newest: Any = before_that
     while record < len(table):
         size, queue_id, stored = table[record, 1], table[record, 2], table[record, 6]
         topic_at, topic_length = table[record, 9], table[record, 10]
         topic_end = topic_at + topic_length
         at = table[record, 11]
         end = at + table[record, 12]
+        if record + _AHEAD < len(table):
+            later = table[record + _AHEAD, 9]
+            soon_read(data, later)
+            soon_read(data, later + 64)
+            soon_read(data, later + 128)
         kind = table[record, 5] & _TRANSACTION
         consumable = kind not in (_PREPARED, _ROLLBACK)
         indexed = index and kind != _ROLLBACK
         if keys + (end - at) // 2 + 2 > len(key_hash) or 2 * (there + fresh + 1) > len(slots):
             break
         moved += table[record, 4] != base + table[record, 0]
+        messages += consumable
+        newest = max(newest, stored)
+        back += stored < before_that
+        before_that = stored
         entry = -1
         prefix = np.uint32(0)
         flags = 0
@@ -411,4 +433,4 @@ def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
             times[units] = stored
             units += 1
         record += 1
-    return record, units, keys, fresh, odds, moved
+    return record, units, keys, fresh, odds, moved, messages, newest, back

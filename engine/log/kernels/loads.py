@@ -15,8 +15,11 @@ from numba.extending import intrinsic
 
 from engine.log.kernels.intrinsics import LEAST_ALIKE
 
+_I8 = ir.IntType(8)
 _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
+_NEAREST, _OF_DATA = 3, 1
+"""Arguments of llvm.prefetch."""
 
 
 def address(context: Any, builder: Any, kind: Any, data: Any, at: Any, to: Any) -> Any:
@@ -57,6 +60,26 @@ def big32(typing: Any, data: Any, at: Any) -> Any:
         return builder.sext(builder.bswap(loaded), _I64)
 
     return types.int64(data, types.int64), generate
+
+
+def _soon(to_write: int) -> Any:
+    """A function for kernels: the processor begins to fetch what lies at a byte position. It takes (data, at)."""
+
+    def typed(typing: Any, data: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = address(context, builder, signature.args[0], args[0], args[1], _I8)
+            kind = ir.FunctionType(ir.VoidType(), [_I8.as_pointer(), _I32, _I32, _I32])
+            prefetch = builder.module.declare_intrinsic("llvm.prefetch", [_I8.as_pointer()], kind)
+            builder.call(prefetch, [place, _I32(to_write), _I32(_NEAREST), _I32(_OF_DATA)])
+            return context.get_dummy_value()
+
+        return types.void(data, types.int64), generate
+
+    return intrinsic(typed)
+
+
+soon_read = _soon(0)
+soon_written = _soon(1)
 
 
 def _compared64(sign: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from engine.inspect.store.spool import CHUNK_ROWS
@@ -14,7 +13,7 @@ from engine.repair.trees import sync_file
 
 if TYPE_CHECKING:
     from engine.files.disk import Disk
-    from engine.log.derive import Keys
+    from engine.inspect.store.spool import KeySpool
     from engine.repair.recover.plan import RecoverPlan
 
 
@@ -49,9 +48,10 @@ class IndexApplier:
         made: list[str] = []
         for insert in index.inserts:
             disk.step("recover.insert-index")
-            made += self._insert(directory, insert.name, insert.keys.chunks())
+            made += self._insert(directory, insert.name, insert.keys)
         service = IndexService(disk, directory, layout)
         service.open(index.names_after)
+        service.gather_slots(index.keys_put)
         try:
             since = CHUNK_ROWS
             for keys in index.tail.chunks() if index.keys_put else ():
@@ -69,12 +69,12 @@ class IndexApplier:
             sync_file(disk, os.path.join(directory, name), layout.file_size)
         return tuple(sorted({*made, *last}))
 
-    def _insert(self, directory: str, name: str, chunks: Iterator[Keys]) -> list[str]:
+    def _insert(self, directory: str, name: str, spool: KeySpool) -> list[str]:
         """Put keys into files of their own, named from `name` on."""
         made: list[str] = []
         file: IndexFile | None = None
         number = int(name)
-        for keys in chunks:
+        for keys in spool.chunks():
             done = 0
             while done < len(keys):
                 if file is None or file.is_full:
@@ -84,6 +84,7 @@ class IndexApplier:
                     made.append(f"{number + len(made):017d}")
                     path = os.path.join(directory, made[-1])
                     file = IndexFile.create(self._disk, path, self._files.index_layout)
+                    file.gather_slots(len(spool))
                 columns = (keys.key_hash[done:], keys.physical_offset[done:], keys.store_timestamp[done:])
                 done += file.put_keys(*columns)
                 file.begin_writing()

@@ -295,8 +295,7 @@ class _Writing:
         """
         import numpy as np
 
-        times = batch.store_timestamps()
-        goes_back = times[0] < self._counts["lastStoreTimestamp"] or bool((times[1:] < times[:-1]).any())
+        goes_back = batch.first_store_timestamp < self._counts["lastStoreTimestamp"] or not batch.ascends
         self._plain = self._plain and not goes_back and not batch.moved()
         if not self._plain:
             return

@@ -86,6 +86,7 @@ class IndexBuilder:
             DiskFull: they take more files than there is space for; nothing of it was written. StorageError.
         """
         demand_space(self._disk, self._directory, self._files.index_layout, len(keys))
+        self._service.gather_slots(len(keys))
         self.keys += self._service.put(keys)
         self._service.begin_writing()
 
@@ -170,6 +171,7 @@ def build_share(
         DiskFull, StorageError.
     """
     file = IndexFile.open(disk, path, layout) if share.begun else IndexFile.create(disk, path, layout, *before)
+    file.gather_slots(share.end - share.first)
     try:
         for some in keys:
             put = 0

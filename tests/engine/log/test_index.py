@@ -68,8 +68,17 @@ def test_batches_leave_what_one_by_one_leaves(
     root = tmp_path_factory.mktemp("index")
     seen = []
     bounds = [0, *sorted(cuts), len(rows)]
-    for way, disk in (("batch", Disk()), ("kernel", Disk()), ("single", Disk()), ("channel", Disk(mapped=False))):
+    ways = (
+        ("batch", Disk()),
+        ("kernel", Disk()),
+        ("gathered", Disk()),
+        ("single", Disk()),
+        ("channel", Disk(mapped=False)),
+    )
+    for way, disk in ways:
         file = IndexFile.create(disk, str(root / f"{len(seen)}"), LAYOUT, *previous)
+        if way == "gathered":
+            gather(file)
         taken = 0
         if way == "single":
             taken = sum(file.put_few([a], [b], [c]) for a, b, c in rows)
@@ -77,7 +86,7 @@ def test_batches_leave_what_one_by_one_leaves(
             for start, stop in pairwise(bounds):
                 keys = keys_of(rows[start:stop])
                 if len(keys) and file.header.index_count < LAYOUT.entries:
-                    if way in {"batch", "kernel"}:  # however few
+                    if way in {"batch", "kernel", "gathered"}:  # however few
                         room = LAYOUT.entries - file.header.index_count
                         with pytest.MonkeyPatch.context() as patch:
                             patch.setattr(index_file, "_MANY", 1 if way == "kernel" else 1 << 30)
@@ -90,15 +99,24 @@ def test_batches_leave_what_one_by_one_leaves(
                         taken += put_rows(file, rows[start:stop])
         assert taken == min(len(rows), LAYOUT.entries - 1)
         assert file.is_full == (taken == LAYOUT.entries - 1)
+        file.flush()
         assert file.verify() == IndexCheck(taken)
         header = file.header
-        file.flush()
         file.shutdown()
         again = IndexFile.open(disk, file.path, LAYOUT)
         assert again.header == header
         again.shutdown()
         seen.append(Path(file.path).read_bytes())
-    assert seen[0] == seen[1] == seen[2] == seen[3]
+    assert len(set(seen)) == 1
+
+
+def gather(file: IndexFile) -> None:
+    """However few keys are to come, and whatever kernels are loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_file, "_WORTH_GATHERING", 0)
+        file._linker = Linker()
+        file.gather_slots(0)
+    assert file._new_slots is not None
 
 
 def test_many_keys_by_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,20 +127,57 @@ def test_many_keys_by_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     offsets = np.cumsum(random.integers(0, 300, many))
     stored = START + random.integers(-5_000, 10_000_000, many)
     seen = []
-    for least in (1, 1 << 30):
+    for least, gathers in ((1, False), (1 << 30, False), (1, True)):
         monkeypatch.setattr(index_file, "_MANY", least)
         file = IndexFile.create(Disk(), str(tmp_path / f"{len(seen)}"), layout, 7, START - 1)
         file._linker = Linker()
+        if gathers:
+            gather(file)
         taken = 0
         for start, end in pairwise([0, 3, 20, 17_000, 60_000, many]):
             while start < end and (put := file.put_keys(hashes[start:end], offsets[start:end], stored[start:end])):
                 taken, start = taken + put, start + put  # noqa: PLW2901 - a put takes so many at a time
         assert taken == layout.entries - 1
-        assert file.verify() == IndexCheck(taken)
         file.flush()
+        assert file.verify() == IndexCheck(taken)
         file.shutdown()
         seen.append(Path(file.path).read_bytes())
-    assert seen[0] == seen[1]
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_keys_one_by_one_end_the_gathering(real: Place) -> None:
+    rows = some_rows(30)
+    file = real.file()
+    gather(file)
+    keys = keys_of(rows[:20])
+    file._put_many(keys.key_hash, keys.physical_offset, keys.store_timestamp)
+    fault = file.verify().fault
+    assert fault is not None  # as a writer that is killed now leaves it
+    assert put_rows(file, rows[20:]) == 10
+    assert file.verify() == IndexCheck(30)
+    again = Place(real.disk, f"{real.root}/again")
+    Path(again.root).mkdir()
+    at_once = again.file()
+    assert put_rows(at_once, rows) == 30
+    for one in (file, at_once):
+        one.flush()
+        one.shutdown()
+    assert Path(real.path).read_bytes() == Path(again.path).read_bytes()
+
+
+def test_slots_are_gathered_where_it_is_worth_it(real: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = real.file()
+    file._linker = Linker()
+    file.gather_slots(index_file._WORTH_GATHERING - 1)
+    assert file._new_slots is None
+    monkeypatch.setattr(index_file, "_MOST_GATHERED", LAYOUT.slots * 4 - 1)
+    file.gather_slots(index_file._WORTH_GATHERING)
+    assert file._new_slots is None
+    monkeypatch.setattr(index_file, "_MOST_GATHERED", LAYOUT.slots * 4)
+    assert put_rows(file, some_rows(1)) == 1
+    file.gather_slots(index_file._WORTH_GATHERING)
+    assert file._new_slots is None
+    file.shutdown()
 
 
 def test_the_header_of_a_file_behind_another(place: Place) -> None:
@@ -350,7 +405,10 @@ def test_a_held_file_is_deleted_when_it_is_let_go(real: Place) -> None:
     assert not Path(real.path).exists()
 
 
-def test_a_put_by_the_kernel_that_failed_is_as_if_never_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gathers", [False, True])
+def test_a_put_by_the_kernel_that_failed_is_as_if_never_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gathers: bool
+) -> None:
     layout = IndexLayout(500, 3_000)
     hashes = (np.arange(2_000) * 7919 % 900).astype(np.int32)
     offsets, stored = np.arange(2_000) * 100, START + np.arange(2_000) * 1000
@@ -359,6 +417,8 @@ def test_a_put_by_the_kernel_that_failed_is_as_if_never_made(tmp_path: Path, mon
         disk = FaultyDisk(None)
         file = IndexFile.create(disk, str(tmp_path / f"{len(seen)}"), layout)
         file._linker = Linker()
+        if gathers:
+            gather(file)
         assert file.put_keys(hashes[:600], offsets[:600], stored[:600]) == 600
         if fails:
             disk.fail_when(lambda doing: doing.operation is Operation.WRITE)
@@ -367,8 +427,8 @@ def test_a_put_by_the_kernel_that_failed_is_as_if_never_made(tmp_path: Path, mon
                 file.put_keys(hashes[600:1400], offsets[600:1400], stored[600:1400])
             disk.heal()
         assert file.put_keys(hashes[600:], offsets[600:], stored[600:]) == 1400
-        assert file.verify() == IndexCheck(2_000)
         file.flush()
+        assert file.verify() == IndexCheck(2_000)
         file.shutdown()
         seen.append(Path(file.path).read_bytes())
     assert seen[0] == seen[1]

@@ -238,6 +238,10 @@ def compare(plain: Iterable[Event], fast: Iterable[Event], rules: DeriveRules) -
             assert one.moved() == other.moved()
             for table, expected in zip(derivers[1].derive(other), derivers[0].derive(one), strict=True):
                 same(table, expected)
+            times = one.store_timestamps().tolist()
+            assert (other.messages, other.newest_store_timestamp) == (one.messages, max(times))
+            assert other.ascends == one.ascends == (times == sorted(times))
+            assert other.moved() == one.moved()
             count += len(one)
         else:
             assert one == other
