@@ -27,7 +27,6 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Served {
     private static final int SEND_TIMEOUT_MS = 10_000;
     private static final int PULL = 32;
-    private static final int WARM_WAKES = 200;
 
     private final Options options;
     private final Clock clock;
@@ -128,13 +127,14 @@ final class Served {
         come.get().await();
         Times times = new Times();
         clock.start();
-        for (int i = 0; i < WARM_WAKES + count; i++) {
+        long warmUntil = System.nanoTime() + options.number("warm") * 1_000_000_000L;
+        while (times.count < count) {
             Thread.sleep(ThreadLocalRandom.current().nextInt(2, 9));
             come.set(new CountDownLatch(1));
             long before = System.nanoTime();
             producer.send(new Message(topic, new byte[16]));
             come.get().await();
-            if (i >= WARM_WAKES) {
+            if (before >= warmUntil) {
                 times.add(at.get() - before);
             }
         }
