@@ -21,7 +21,7 @@ Sources: isAbleToFlush, isAbleToCommit, selectMappedBuffer, destroy of Apache Ma
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from engine.errors import InvalidArgument, StorageError
 from engine.files.file_backing import FileBacking
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from engine.files.open_files import OpenFiles
 
 
-_HEAD = 8
-"""Bytes by which records are known."""
+_Appended = TypeVar("_Appended")
 
 
 class MappedFile(FileBacking):
@@ -185,23 +184,15 @@ class MappedFile(FileBacking):
         self.wrote_position = end
         return position
 
-    def append_by(self, write: Callable[..., int | None], what: object) -> int | None:
-        """Append what `write` puts into the file's memory; bytes of it, or None: nothing was written.
+    def append_by(self, append: Callable[..., _Appended | None], what: object) -> _Appended | None:
+        """Have `append` put something into the file's memory and count it in `wrote_position`; what it gives, None:
+        nothing was done.
 
-        It gets the memory (None where there is none), where to write, how far there is room, and the file's size; then
-        what it is to write, in one object: to pass on any number of arguments takes as long as to write a record.
+        It gets this file, the memory (None where there is none), where to write, how far there is room, and the file's
+        size; then what it is to write, in one object: to pass on any number of arguments takes as long as to write a
+        record. It must do both or nothing: no signal's exception may come in between.
         """
-        position, target = self.wrote_position, self._target
-        try:
-            size = write(target, position, self._room, self.file_size, what)
-            if size is not None:
-                self.wrote_position = position + size
-        except BaseException:  # an interrupt, after it was written: what lies after the end must not look like a record
-            if self.wrote_position == position and target is not None:
-                end = min(position + _HEAD, self.file_size)
-                target[position:end] = bytes(end - position)
-            raise
-        return size
+        return append(self, self._target, self.wrote_position, self._room, self.file_size, what)
 
     def append_many(self, data: Bytes) -> int | None:
         """As `append`, for many bytes: by call, which gets the pages that nobody has touched some at a time."""

@@ -33,7 +33,6 @@ from engine.files.transient_pool import TransientStorePool
 from engine.format.batch import BatchItem
 from engine.format.columns import MessageColumns
 from engine.format.message import Message, encode_blank
-from engine.format.properties import DELAY
 from engine.format.record import BLANK_SIZE
 from engine.log.append_run import append_by_call, append_run
 from engine.log.begun import begins_a_record
@@ -75,8 +74,9 @@ class CommitLog(LogFiles):
     ) -> None:
         self._clock: Clock = clock or disk.now_ms
         self._prepare = Preparer(config)
-        self._lay: Callable[..., int | None] | None = None
+        self._lay: Callable[..., AppendResult | None] | None = None
         self._most_laid, self._plain = self._prepare.most_laid, self._prepare.plain
+        self._of_lay = (self._most_laid, dict, int, AppendResult, "wrote_position", "ip", "port", None)
         self._prepare_batch = BatchPreparer(config, self._prepare)
         self._prepare_run = RunPreparer(config, self._prepare)
         self._lock = threading.Lock()
@@ -160,20 +160,7 @@ class CommitLog(LogFiles):
             MessageRefused: it can't be stored. DiskFull, StorageError: nothing was appended.
         """
         lay = self._lay or self._lay_from_now()
-        if lay is None:
-            return self._append(self._prepare.one(message))
-        topic, body, queue_id, pairs, flag, sys_flag, _, born, store, times, transaction = message
-        destination = self._plain.get((topic, queue_id, flag, sys_flag, times))
-        if (
-            destination is None
-            or transaction
-            or DELAY in pairs
-            or len(body) > self._most_laid
-            or (
-                (destination.born_host is not born or destination.store_host is not store)
-                and not destination.has_hosts(born, store)
-            )
-        ):
+        if lay is None or len(message[1]) > self._most_laid:
             return self._append(self._prepare.one(message))
         with self._lock:  # the record is made where it goes. Few calls: each takes a twentieth of all this
             if self._sealed:
@@ -183,19 +170,15 @@ class CommitLog(LogFiles):
                 files = self.files.files
                 if files:
                     file = files[-1]
-                    queue, table = destination.queue, self._table
                     physical = file.file_from_offset + file.wrote_position
                     if physical >= self._pages.wanted_from:
                         self._pages.go_on(file)
-                    queue_offset = table.get(queue, 0)
-                    record = (message, destination.laid, queue_offset, physical, now, self._most_laid, dict, int, None)
-                    size = file.append_by(lay, record)
-                    if size is not None:
+                    what = (message, self._plain, self._table, physical, now, self._of_lay)
+                    result = file.append_by(lay, what)
+                    if result is not None:
                         file.store_timestamp = now
-                        table[queue] = queue_offset + 1
-                        host = destination.store_host
-                        return _made(AppendResult, (physical, size, now, queue_offset, host, (physical,)))
-                prepared = self._prepare.one(message)  # not plain after all, or no room: its store time is taken
+                        return result
+                prepared = self._prepare.one(message)  # not plain, or no room: its store time is taken
                 assert isinstance(prepared, Prepared)  # others are not laid
                 return self._append_one(prepared, now)
             finally:
@@ -272,7 +255,7 @@ class CommitLog(LogFiles):
             finally:
                 self.begin_time_in_lock = 0
 
-    def _lay_from_now(self) -> Callable[..., int | None] | None:
+    def _lay_from_now(self) -> Callable[..., AppendResult | None] | None:
         """The native that writes plain records, once there is enough to do for it."""
         if self._prepare.lays:
             self._lay = LAY.after(1)

@@ -14,7 +14,7 @@ their field; and a topic that is no plain directory name.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from zlib import crc32
 
 from engine.config import delay_levels
@@ -44,11 +44,16 @@ _TEMPLATES = 10_000
 """Templates that are kept: a store has that many queues at most, as a rule."""
 
 
+Laid: TypeAlias = "tuple[bytes, TopicQueue, Host, Host]"
+_Name: TypeAlias = tuple[str, int, int, int, int]
+
+
 class Destination:
     """Where a message goes, and what its record has in common with others that go there.
 
     Attributes:
-        laid: the fixed part and the topic of a record that `engine.log.kernels.lay` can write; None: it can't.
+        laid: what `engine.log.kernels.lay` has to know: fixed part and topic of a record, queue, hosts; None: it can't
+            write such a record.
     """
 
     __slots__ = ("born_host", "fixed_size", "laid", "numbered", "queue", "store_host", "template")
@@ -68,7 +73,8 @@ class Destination:
         self.numbered = sysflag.is_consumable(message.sys_flag)
         template = self.template
         plain = self.numbered and not sealed and not template.sys_flag & sysflag.HOSTS_V6_MASK
-        self.laid = template.head(0, 0, 0, template.flag) + template.topic if plain else None
+        head = template.head(0, 0, 0, template.flag) + template.topic if plain else b""
+        self.laid: Laid | None = (head, self.queue, self.born_host, self.store_host) if plain else None
 
     def has_hosts(self, born: Host, store: Host) -> bool:
         """Whether these are its hosts."""
@@ -154,7 +160,8 @@ class Preparer:
         max_record: bytes of a record at most.
         reserved: bytes of the property CRC that ends each record; 0: it has none.
         lays: whether records may be laid, with bodies of `most_laid` bytes at most.
-        plain: of what is known, the destinations whose records can be laid: see `CommitLog.append`.
+        plain: of what is known, the destinations whose records can be laid, by topic, queue id, flag, sysFlag and
+            reconsumeTimes: what `CommitLog.append` gives to the native.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -166,8 +173,9 @@ class Preparer:
         self._lmq = config.enable_lmq
         self._sealed, self._long_topics = config.property_crcs, config.long_topics
         self.reserved = property_crc.SIZE if config.property_crcs else 0
-        self._known: dict[tuple[str, int, int, int, int], Destination] = {}
-        self.plain: dict[tuple[str, int, int, int, int], Destination] = {}
+        self._known: dict[_Name, Destination] = {}  # of each the last one; by its hosts, too:
+        self._of_hosts: dict[tuple[_Name, Host, Host], Destination] = {}
+        self.plain: dict[_Name, Laid] = {}
         self.most_laid = min(self._max_message_size, _MOST_LAID)
         self.lays = not self._multi_dispatch
 
@@ -178,6 +186,8 @@ class Preparer:
             MessageRefused: with the status that the put is answered with.
         """
         topic, body, queue_id, pairs, flag, sys_flag, born_timestamp, born, store, times, prepared = message
+        if not LONG_MIN <= born_timestamp <= LONG_MAX:
+            raise MessageRefused(f"number out of range for its field: bornTimestamp {born_timestamp}")
         destination = self._known.get((topic, queue_id, flag, sys_flag, times))
         if (
             destination is None
@@ -208,8 +218,6 @@ class Preparer:
             message = self._delayed(message)
             destination = self.destination(message)
             raw = raw_properties(message.properties, destination.template.reserved)
-        if not LONG_MIN <= born_timestamp <= LONG_MAX:
-            raise MessageRefused(f"number out of range for its field: bornTimestamp {born_timestamp}")
         size = destination.fixed_size + len(body) + len(raw)
         if size > self.max_record:
             raise MessageRefused(f"record of {size} bytes does not fit into a segment: see mappedFileSizeCommitLog")
@@ -228,14 +236,20 @@ class Preparer:
 
     def _destination(self, message: Message) -> Destination:
         name = (message.topic, message.queue_id, message.flag, message.sys_flag, message.reconsume_times)
-        destination = Destination(message, sealed=self._sealed, long_topics=self._long_topics)
-        if not message.prepared_transaction_offset:
-            if len(self._known) >= _TEMPLATES:
+        if message.prepared_transaction_offset:
+            return Destination(message, sealed=self._sealed, long_topics=self._long_topics)
+        with_hosts = (name, message.born_host, message.store_host)
+        destination = self._of_hosts.get(with_hosts)
+        if destination is None:
+            destination = Destination(message, sealed=self._sealed, long_topics=self._long_topics)
+            if len(self._of_hosts) >= _TEMPLATES:
                 self.plain.clear()
                 self._known.clear()
-            self._known[name] = destination
-            if destination.laid is not None:
-                self.plain[name] = destination
+                self._of_hosts.clear()
+            self._of_hosts[with_hosts] = destination
+        self._known[name] = destination
+        if destination.laid is not None:
+            self.plain[name] = destination.laid
         return destination
 
     def _delayed(self, message: Message) -> Message:

@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 
 from engine.format.hashing import CRC_MASK
+from engine.format.hosts import V4_SIZE
 from engine.format.message import Message
+from engine.format.properties import DELAY
 from engine.format.record import (
     BLANK_SIZE,
+    INT_SIZE,
     POSITION_BODY_CRC,
     POSITION_BODY_LENGTH,
+    POSITION_BORN_HOST,
     POSITION_BORN_TIMESTAMP,
     POSITION_PHYSICAL_OFFSET,
     POSITION_QUEUE_OFFSET,
@@ -28,19 +32,24 @@ from engine.format.record import (
 from engine.log.kernels.crc import crc_inlined
 from engine.log.kernels.jit import inlined
 from engine.log.kernels.native import native
-from engine.log.kernels.plain_record import given
+from engine.log.kernels.plain_record import given, whole
 from engine.log.kernels.python_api import (
     BUFFER_LENGTH,
     BUFFER_WORDS,
     an_error,
+    attribute,
+    byte_at,
     bytes_place,
     bytes_size,
     decrease,
+    dictionary_item,
     dictionary_next,
     forget_error,
     get_buffer,
     kind_of,
+    make_instance,
     make_number,
+    make_tuple,
     memory,
     move,
     number_of,
@@ -50,14 +59,35 @@ from engine.log.kernels.python_api import (
     put_short,
     release_buffer,
     room,
+    set_attribute,
+    set_dictionary_item,
+    set_tuple_item,
     text_place,
     tuple_item,
+    tuple_size,
+    unsigned_at,
     word_at,
 )
+from engine.log.results import AppendResult
 
-_BODY, _PROPERTIES, _BORN = (Message._fields.index(name) for name in ("body", "properties", "born_timestamp"))
+_FIELDS, _RESULT_FIELDS = len(Message._fields), len(AppendResult._fields)
+assert (_FIELDS, _RESULT_FIELDS) == (11, 6)
+_TOPIC, _BODY, _QUEUE_ID, _PROPERTIES = (
+    Message._fields.index(name) for name in ("topic", "body", "queue_id", "properties")
+)
+_FLAG, _SYS_FLAG, _BORN, _BORN_HOST, _STORE_HOST = (
+    Message._fields.index(name) for name in ("flag", "sys_flag", "born_timestamp", "born_host", "store_host")
+)
+_TIMES, _TRANSACTION = (Message._fields.index(name) for name in ("reconsume_times", "prepared_transaction_offset"))
+_NAMES = 5
+"""Fields of a message that tell its destination: engine.log.prepare.Preparer."""
+_IP_SIZE = V4_SIZE - INT_SIZE
+_PORT_END = 1 << 31
 _WORD = 8
 _NAME_VALUE, _SEPARATOR = 1, 2
+_DELAY = DELAY.encode()
+_DELAY_BEGIN = int.from_bytes(_DELAY[:INT_SIZE], "big")
+assert len(_DELAY) == INT_SIZE + 1
 _buffer = room(BUFFER_WORDS)
 _step = room(4)  # of a dict: its state, a name, a value; then how long one of these is
 _LENGTH = 3 * _WORD
@@ -72,15 +102,23 @@ def _is(thing: Any, kind: Any) -> Any:
 
 
 @inlined
+def _is_delay(text: Any) -> Any:
+    """Whether the bytes of a name of its length are `DELAY`."""
+    return unsigned_at(text) == _DELAY_BEGIN and byte_at(text + INT_SIZE) == _DELAY[INT_SIZE]
+
+
+@inlined
 def _size_of(pairs: Any, step: Any) -> Any:
-    """Bytes of a dict's properties as stored; −1: the plain way has to say."""
+    """Bytes of a dict's properties as stored; −1: the plain way has to say, as of a delayed message."""
     size = -1
     put_long(step, 0)
     while dictionary_next(pairs, step, step + _WORD, step + 2 * _WORD) != 0:
         for part in range(1, 3):
-            if text_place(word_at(step + part * _WORD), step + _LENGTH) == 0:
+            text = text_place(word_at(step + part * _WORD), step + _LENGTH)
+            length = word_at(step + _LENGTH)
+            if text == 0 or (part == 1 and length == len(_DELAY) and _is_delay(text)):
                 return -1
-            size += word_at(step + _LENGTH) + 1
+            size += length + 1
     return max(size, 0)
 
 
@@ -100,50 +138,114 @@ def _put_properties(at: Any, pairs: Any, step: Any) -> None:
             at += word_at(step + _LENGTH)
 
 
-@native
-def lay(own: Any, args: Any, count: Any) -> Any:
-    """Write a message's record into a file's memory; its size, or None: nothing was written, do it the plain way.
+@inlined
+def _destination(message: Any, known: Any) -> Any:
+    """What is known of where a message goes, lent; 0: nothing, or an exception is set."""
+    key = make_tuple(_NAMES)
+    if key == 0:
+        return 0
+    set_tuple_item(key, 0, given(tuple_item(message, _TOPIC)))
+    set_tuple_item(key, 1, given(tuple_item(message, _QUEUE_ID)))
+    set_tuple_item(key, 2, given(tuple_item(message, _FLAG)))
+    set_tuple_item(key, 3, given(tuple_item(message, _SYS_FLAG)))
+    set_tuple_item(key, 4, given(tuple_item(message, _TIMES)))
+    destination = dictionary_item(known, key)
+    decrease(key)
+    return destination
 
-    Arguments: the memory; where to write; how far the file has room, and how long it is; a tuple of what makes the
-    record: message; its template (fixed part with IPv4 hosts, then topic); queue offset, physical offset and store
-    time; the most bytes of a body; the classes `dict` and `int`; None.
+
+@inlined
+def _result(kind: Any, physical: Any, size: Any, stored: Any, queue_offset: Any, store_host: Any) -> Any:
+    """The AppendResult of these objects, and of a number; 0 with an exception set."""
+    made = make_instance(kind, _RESULT_FIELDS)
+    if made == 0:
+        return 0
+    offsets = make_tuple(1)
+    if offsets:
+        set_tuple_item(offsets, 0, given(physical))
+    set_tuple_item(made, 0, given(physical))
+    set_tuple_item(made, 1, make_number(size))
+    set_tuple_item(made, 2, given(stored))
+    set_tuple_item(made, 3, given(queue_offset))
+    set_tuple_item(made, 4, given(store_host))
+    set_tuple_item(made, 5, offsets)
+    return whole(made, _RESULT_FIELDS)
+
+
+@native
+def lay(own: Any, args: Any, count: Any) -> Any:  # noqa: PLR0915 - one call on purpose
+    """Append a message's record to a file in memory, count it there and in its queue; the AppendResult.
+
+    None: nothing was done, do it the plain way. No signal's exception comes in between.
+
+    Arguments: the file; its memory; where to write; how far the file has room, and how long it is; a tuple of the
+    message; what is known of destinations, a dict: (head and topic of a record with IPv4 hosts, queue, born host, store
+    host) by topic, queue id, flag, sysFlag and reconsumeTimes; the next queue offsets, a dict by queue; physical offset
+    and store time; and a tuple of what is always the same: the most bytes of a body, the classes `dict`, `int` and
+    `AppendResult`, the names `wrote_position`, `ip` and `port`, None.
     """
-    begin, end = number_of(word_at(args + _WORD)), number_of(word_at(args + 2 * _WORD))
-    end = min(end, number_of(word_at(args + 3 * _WORD)) - BLANK_SIZE)
-    what = word_at(args + 4 * _WORD)
-    message, template, none = tuple_item(what, 0), tuple_item(what, 1), tuple_item(what, 8)
-    queue_offset, physical = number_of(tuple_item(what, 2)), number_of(tuple_item(what, 3))
-    stored, most = number_of(tuple_item(what, 4)), number_of(tuple_item(what, 5))
-    dictionary, whole = tuple_item(what, 6), tuple_item(what, 7)
-    body, pairs, birth = tuple_item(message, _BODY), tuple_item(message, _PROPERTIES), tuple_item(message, _BORN)
-    step, view = _step(), _buffer()
-    born = body_size = 0
-    head_size = bytes_size(template)
-    own_size = -1
-    if body and pairs and birth and _is(pairs, dictionary) and _is(birth, whole):
-        born, body_size = number_of(birth), bytes_size(body)
-        if 0 <= body_size <= most:
-            own_size = _size_of(pairs, step)
-    size = head_size + body_size + PROPERTIES_LENGTH_SIZE + own_size
-    fits = 0 <= own_size <= PROPERTIES_MAX_LENGTH and 0 <= begin <= end - size and head_size >= V4_HEAD_SIZE
-    answer = make_number(size)
-    if not fits or an_error() != 0 or get_buffer(word_at(args), view, 1) != 0:
-        decrease(answer)
+    begin, end = number_of(word_at(args + 2 * _WORD)), number_of(word_at(args + 3 * _WORD))
+    end = min(end, number_of(word_at(args + 4 * _WORD)) - BLANK_SIZE)
+    what = word_at(args + 5 * _WORD)
+    message, table, same_ones = tuple_item(what, 0), tuple_item(what, 2), tuple_item(what, 5)
+    physical, stored, none = tuple_item(what, 3), tuple_item(what, 4), tuple_item(same_ones, 7)
+    physical_offset, store_timestamp = number_of(physical), number_of(stored)
+    if an_error() != 0 or tuple_size(message) != _FIELDS:
         forget_error()
         return given(none)
-    if end > word_at(view + BUFFER_LENGTH):
+    destination = _destination(message, tuple_item(what, 1))
+    if destination == 0 or number_of(tuple_item(message, _TRANSACTION)) != 0:
+        forget_error()
+        return given(none)
+    template, queue = tuple_item(destination, 0), tuple_item(destination, 1)
+    store_host, born_host = tuple_item(destination, 3), tuple_item(message, _BORN_HOST)
+    body, pairs, birth = tuple_item(message, _BODY), tuple_item(message, _PROPERTIES), tuple_item(message, _BORN)
+    step, view = _step(), _buffer()
+    queue_number = dictionary_item(table, queue)
+    born = body_size = head_size = port = ip = queue_offset = 0
+    own_size = -1
+    if queue_number and store_host == tuple_item(message, _STORE_HOST) and _is(birth, tuple_item(same_ones, 2)):
+        queue_offset, born = number_of(queue_number), number_of(birth)
+        body_size, head_size = bytes_size(body), bytes_size(template)
+        if 0 <= body_size <= number_of(tuple_item(same_ones, 0)) and _is(pairs, tuple_item(same_ones, 1)):
+            own_size = _size_of(pairs, step)
+    if own_size >= 0 and born_host != tuple_item(destination, 2):  # another client than the last one
+        ip, port_number = attribute(born_host, tuple_item(same_ones, 5)), attribute(born_host, tuple_item(same_ones, 6))
+        port = number_of(port_number)
+        decrease(port_number)
+        if ip == 0 or bytes_size(ip) != _IP_SIZE or not -_PORT_END <= port < _PORT_END:
+            own_size = -1
+    size = head_size + body_size + PROPERTIES_LENGTH_SIZE + own_size
+    fits = 0 <= own_size <= PROPERTIES_MAX_LENGTH and 0 <= begin <= end - size and head_size >= V4_HEAD_SIZE
+    if not fits or an_error() != 0 or get_buffer(word_at(args + _WORD), view, 1) != 0:
+        decrease(ip)
+        forget_error()
+        return given(none)
+    answer = next_offset = next_position = 0
+    if end <= word_at(view + BUFFER_LENGTH):
+        next_offset, next_position = make_number(queue_offset + 1), make_number(begin + size)
+        answer = _result(tuple_item(same_ones, 3), physical, size, stored, queue_number, store_host)
+    if answer == 0 or next_offset == 0 or next_position == 0 or an_error() != 0:
         release_buffer(view)
+        decrease(ip)
+        decrease(next_offset)
+        decrease(next_position)
         decrease(answer)
+        forget_error()
         return given(none)
     record, head, content = word_at(view) + begin, bytes_place(template), bytes_place(body)
     move(record, head, V4_HEAD_SIZE)
     put_int(record + POSITION_TOTAL_SIZE, size)
     put_int(record + POSITION_BODY_CRC, np.int64(crc_inlined(memory(content, body_size), 0, body_size)) & CRC_MASK)
     put_long(record + POSITION_QUEUE_OFFSET, queue_offset)
-    put_long(record + POSITION_PHYSICAL_OFFSET, physical)
+    put_long(record + POSITION_PHYSICAL_OFFSET, physical_offset)
     put_long(record + POSITION_BORN_TIMESTAMP, born)
-    put_long(record + POSITION_STORE_TIMESTAMP, stored)
+    put_long(record + POSITION_STORE_TIMESTAMP, store_timestamp)
     put_int(record + POSITION_BODY_LENGTH, body_size)
+    if ip:
+        move(record + POSITION_BORN_HOST, bytes_place(ip), _IP_SIZE)
+        put_int(record + POSITION_BORN_HOST + _IP_SIZE, port)
+        decrease(ip)
     at = record + V4_HEAD_SIZE
     move(at, content, body_size)
     at += body_size
@@ -151,5 +253,13 @@ def lay(own: Any, args: Any, count: Any) -> Any:
     at += head_size - V4_HEAD_SIZE
     put_short(at, own_size)
     _put_properties(at + PROPERTIES_LENGTH_SIZE, pairs, step)
+    failed = set_dictionary_item(table, queue, next_offset) != 0
+    failed = failed or set_attribute(word_at(args), tuple_item(same_ones, 4), next_position) != 0
+    decrease(next_offset)
+    decrease(next_position)
+    if failed:  # what lies after the end must not look like a record
+        put_long(record, 0)
+        decrease(answer)
+        answer = 0
     release_buffer(view)
     return answer

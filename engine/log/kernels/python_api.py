@@ -59,6 +59,8 @@ make_list: Any = _function("PyList_New", 1)
 add_to_list: Any = _function("PyList_Append", 2, "int32")
 make_slice: Any = _function("PySlice_New", 3)
 item_of: Any = _function("PyObject_GetItem", 2)
+attribute: Any = _function("PyObject_GetAttr", 2)
+set_attribute: Any = _function("PyObject_SetAttr", 3, "int32")
 
 word_at: Any = later(lambda: _made("load", 64))
 byte_at: Any = later(lambda: _made("load", 8))

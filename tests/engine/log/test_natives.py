@@ -22,18 +22,16 @@ from engine.broker.net import headers
 from engine.broker.net.headers import REQUEST, STORED
 from engine.config import StoreConfig
 from engine.errors import FormatError
-from engine.files.disk import Disk
-from engine.files.mapped_file import MappedFile
 from engine.format import batch, hashing, properties, sysflag
 from engine.format.batch import BatchItem
-from engine.format.hosts import Host
+from engine.format.hosts import LOOPBACK, Host
 from engine.format.index_file import HEADER_SIZE, NO_ENTRY, SLOT_SIZE, IndexEntry, IndexHeader, IndexLayout
 from engine.format.judge import Row
 from engine.format.message import Message, decode, decode_many, encode
 from engine.format.numbers import LONG_MAX
 from engine.format.properties import DELAY
 from engine.format.record import POSITION_PHYSICAL_OFFSET, V4_HEAD_SIZE
-from engine.log import decoded, natives, reading
+from engine.log import decoded, natives, prepare, reading
 from engine.log.commitlog import CommitLog
 from engine.log.index_reader import IndexReader, _Walk
 from engine.log.kernels import kept, objects
@@ -55,9 +53,9 @@ from engine.log.natives import (
     VIEWS,
     FastLane,
 )
-from engine.log.prepare import Prepared, Preparer
+from engine.log.prepare import Destination, Prepared, Preparer
 from engine.log.reading import ReadLimits
-from engine.log.results import MessageRefused
+from engine.log.results import AppendResult, MessageRefused
 from engine.log.walk import walk
 from engine.log.whole_run import plain_run
 from engine.store import MessageStore
@@ -398,19 +396,24 @@ def test_what_a_record_needs_is_asked_before_a_byte_is_written() -> None:
     message = Message("T", b"body", properties={"KEYS": "k"})
     template = preparer().one(message)
     assert isinstance(template, Prepared)
-    head = template.destination.laid
-    assert head is not None
     size = template.size
+    told = [(77, 7), (78, 8)]
 
-    def laid(memory: object, begin: int, room: int, file: int, one: Message = message, most: int = 100) -> object:
-        return lay(memory, begin, room, file, (one, head, 5, begin, 77, most, dict, int, None))
+    def laid(memory: object, begin: int, room: int, file: int, one: object = message, **other: object) -> object:
+        """What is given; and what is counted then, in `told`."""
+        place = Place()
+        table: dict[object, object] = {template.destination.queue: 5} if isinstance(template, Prepared) else {}
+        answer = lay(place, memory, begin, room, file, to_lay(one, template, table, begin, **other))
+        told[:] = [(place.wrote_position, next(iter(table.values())))]
+        return answer
 
     memory = memoryview(bytearray(400))
-    assert laid(memory, 10, 400, 400) == size
+    assert laid(memory, 10, 400, 400) == AppendResult(10, size, 77, 5, LOOPBACK, (10,))
+    assert told == [(10 + size, 6)]
     assert bytes(memory[10 : 10 + size]) == template.record(5, 10, 77)
     assert bytes(memory[:10]) + bytes(memory[10 + size :]) == bytes(400 - size)
     fits = 400 - size - 8
-    assert laid(memoryview(bytearray(400)), fits, 400, 400) == size
+    assert laid(memoryview(bytearray(400)), fits, 400, 400)
     for begin, room, file in (
         (fits + 1, 400, 400),
         (0, size - 1, 400),
@@ -420,22 +423,118 @@ def test_what_a_record_needs_is_asked_before_a_byte_is_written() -> None:
     ):
         memory = memoryview(bytearray(400))
         assert laid(memory, begin, room, file) is None, (begin, room, file)
-        assert bytes(memory) == bytes(400)
+        assert (bytes(memory), told) == (bytes(400), [(-1, 5)])
     for memory in (None, memoryview(bytes(400)), 7):  # type: ignore[assignment]
         assert laid(memory, 0, 400, 400) is None
     memory = memoryview(bytearray(400))
     for wrong in (
+        (),
+        tuple(message)[:-1],
+        [*message],
+        message._replace(topic=None),  # type: ignore[arg-type]
+        message._replace(topic=["T"]),  # type: ignore[arg-type]
+        message._replace(topic="Other"),
+        message._replace(queue_id=1),
+        message._replace(flag=1),
+        message._replace(sys_flag=4),
+        message._replace(reconsume_times=1),
+        message._replace(prepared_transaction_offset=1),
+        message._replace(prepared_transaction_offset=1 << 70),
+        message._replace(prepared_transaction_offset="0"),  # type: ignore[arg-type]
+        message._replace(store_host=Host(bytes(4), 1)),
+        message._replace(born_host=V6),
+        message._replace(born_host=Host(b"abc", 1)),
+        message._replace(born_host=Host(bytes(4), 1 << 31)),
+        message._replace(born_host=Host("text", 1)),  # type: ignore[arg-type]
+        message._replace(born_host=Host(bytes(4), None)),  # type: ignore[arg-type]
+        message._replace(born_host=None),  # type: ignore[arg-type]
         message._replace(body="text"),  # type: ignore[arg-type]
         message._replace(body=memoryview(b"x")),  # type: ignore[arg-type]
         message._replace(properties={1: "k"}),  # type: ignore[dict-item]
         message._replace(properties={"k": b"bytes"}),  # type: ignore[dict-item]
+        message._replace(properties={"k": "v", DELAY: "1"}),
         message._replace(properties=None),  # type: ignore[arg-type]
         message._replace(born_timestamp=1 << 63),
         message._replace(born_timestamp="now"),  # type: ignore[arg-type]
         message._replace(body=bytes(101)),
     ):
-        assert laid(memory, 0, 400, 400, wrong) is None
-        assert bytes(memory) == bytes(400)
+        assert laid(memory, 0, 400, 400, wrong) is None, wrong
+        assert (bytes(memory), told) == (bytes(400), [(-1, 5)])
+    for other in (
+        {"table": {}},
+        {"number": 1 << 63},
+        {"number": "5"},
+        {"known": {}},
+        {"known": None},
+        {"stored": "77"},
+    ):
+        place = Place()
+        queues = other.pop("table", {template.destination.queue: other.pop("number", 5)})  # type: ignore[attr-defined]
+        before = dict(queues)
+        assert lay(place, memory, 0, 400, 400, to_lay(message, template, queues, 0, **other)) is None, other
+        assert (bytes(memory), queues, place.wrote_position) == (bytes(400), before, -1)
+
+
+class Place:
+    """As far as the native knows a file."""
+
+    wrote_position = -1
+
+
+class Fixed:
+    """A file that counts nothing."""
+
+    __slots__ = ()
+
+
+def to_lay(
+    one: object,
+    template: Prepared,
+    table: dict[Any, Any],
+    begin: int,
+    *,
+    most: int = 100,
+    stored: object = 77,
+    known: object = ...,
+) -> tuple[object, ...]:
+    """What `CommitLog.append` gives to the native."""
+    name = ("T", 0, 0, 0, 0)
+    destinations = {name: template.destination.laid} if known is ... else known
+    constants = (most, dict, int, AppendResult, "wrote_position", "ip", "port", None)
+    return (one, destinations, table, begin, stored, constants)
+
+
+def test_a_record_that_can_not_be_counted_does_not_look_like_one() -> None:
+    lay, message = builtin(LAY), Message("T", b"body", properties={"KEYS": "k"})
+    template, memory = preparer().one(message), memoryview(bytearray(400))
+    assert isinstance(template, Prepared)
+    with pytest.raises(AttributeError):
+        lay(Fixed(), memory, 0, 400, 400, to_lay(message, template, {template.destination.queue: 5}, 0))
+    assert bytes(memory[:8]) == bytes(8)
+
+
+@pytest.mark.parametrize("lays", [False, True])
+def test_each_client_has_its_own_host_in_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lays: bool
+) -> None:
+    """Clients of one queue in turn: what is known of their destination is made once for each, by the native for all."""
+    builtin(LAY)
+    if not lays:
+        monkeypatch.setattr(CommitLog, "_lay_from_now", lambda *_: None)
+    hosts = [Host(bytes([10, 0, 0, n]), 65_535 - n) for n in range(9)]
+    made = []
+    monkeypatch.setattr(prepare, "Destination", lambda *given, **named: made.append(1) or Destination(*given, **named))
+    with MessageStore.open(StoreConfig(store_path_root_dir=tmp_path / "store")) as store:
+        results = [
+            store.put(Message("T", b"body", properties={"K": str(n)}, born_host=hosts[n % 9])).append
+            for n in range(natives.MANY + 90)
+        ]
+        assert len(made) == (1 if lays else len(hosts))
+        for n, result in enumerate(results):
+            assert result is not None
+            stored = decode(bytes(store.log.read(result.physical_offset, result.size)))
+            assert (stored.born_host, stored.queue_offset) == (hosts[n % 9], n)
+        assert store.dispatch.wait_dispatched(store.log.max_offset, 30_000)
 
 
 def preparer() -> Preparer:
@@ -492,24 +591,6 @@ def test_what_the_plain_way_refuses_is_refused_and_nothing_is_written(tmp_path: 
         for fine in (message._replace(born_timestamp=Whole(7)), message._replace(born_timestamp=True)):
             assert log.append(fine).size
         assert store.dispatch.wait_dispatched(log.max_offset, 30_000)
-
-
-def test_an_interrupt_leaves_no_record_after_the_end(tmp_path: Path) -> None:
-    """A signal's exception may come when the record is written, and not counted yet."""
-    file = MappedFile.create(Disk(), str(tmp_path / "00000000000000000000"), 4096)
-    file.append(b"before")
-
-    def write(memory: memoryview, position: int, room: int, size: int, what: bytes) -> int | None:
-        memory[position : position + 20] = what
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        file.append_by(write, b"a record that counts")
-    assert file.wrote_position == len(b"before")
-    file.advance(8)
-    assert bytes(file.view(0, 14)) == b"before" + bytes(8)
-    file.shutdown(0)
-    file.destroy(0)
 
 
 # --- a query ---------------------------------------------------------------------------------------------------------
@@ -756,7 +837,8 @@ def calls() -> list[Callable[[], object]]:
         return requests(header, b"body", RemotingCommand, LANGUAGES, SerializeType.JSON, headers._FIELDS, None)
 
     def lay(one: Message) -> object:
-        return lays(memory, 0, 400, 400, (one, prepared.destination.laid, 5, 6, 7, 100, dict, int, None))
+        table = {prepared.destination.queue: 500}
+        return lays(Place(), memory, 0, 400, 400, to_lay(one, prepared, table, 1 << 40, stored=1 << 41))
 
     def read(data: bytes) -> object:
         sizes = (len(data),)
@@ -776,6 +858,8 @@ def calls() -> list[Callable[[], object]]:
         lambda: cuts(memoryview(record), 900, (900, 950), (500, 3)),
         lambda: lay(message),
         lambda: lay(message._replace(properties={"A": "\ud800"})),
+        lambda: lay(message._replace(born_host=Host(b"1234", 70_000))),
+        lambda: lay(message._replace(born_host=Host(b"12345", 70_000))),
         lambda: hashes("text" * 9, 1 << 31, None),
         lambda: hashes("é", 1 << 31, None),
         lambda: walks(file, 3, 3, 40, 0, LONG_MAX, 64, 0, -1, None),
@@ -794,7 +878,7 @@ def calls() -> list[Callable[[], object]]:
     ]
 
 
-@pytest.mark.parametrize("number", range(28))
+@pytest.mark.parametrize("number", range(30))
 def test_nothing_is_leaked(number: int) -> None:
     """A reference too many would keep an object at each call, one too few would end this process."""
     call = calls()[number]
