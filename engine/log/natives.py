@@ -35,9 +35,16 @@ class FastLane:
         """
         if self._builtin is None and self._left > 0:
             self._left -= count
-            if self._left <= 0 and not self.load():
-                threading.Thread(target=self._compile, name=f"numba: {self._name}").start()
+            if self._left <= 0:
+                self._begin()
         return self._builtin
+
+    def _begin(self) -> None:
+        try:
+            if not self.load():
+                threading.Thread(target=self._compile, name=f"numba: {self._name}").start()
+        except OSError:  # not even a descriptor to import it with: later
+            self._left = MANY
 
     def load(self) -> bool:
         """Load it where its code is kept; whether it is there now."""

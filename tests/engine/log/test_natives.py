@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 import sys
@@ -535,6 +536,21 @@ def test_each_client_has_its_own_host_in_its_records(
             stored = decode(bytes(store.log.read(result.physical_offset, result.size)))
             assert (stored.born_host, stored.queue_offset) == (hosts[n % 9], n)
         assert store.dispatch.wait_dispatched(store.log.max_offset, 30_000)
+
+
+def test_a_lack_of_descriptors_puts_a_native_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a put needs of it is imported in the middle of one: the put is made the plain way."""
+    builtin(LAY)
+    lane = FastLane("engine.log.kernels.lay", "lay")
+
+    def refused() -> bool:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lane, "load", refused)
+        assert lane.after(natives.MANY) is None
+    assert lane.after(natives.MANY - 1) is None
+    assert lane.after(1) is not None
 
 
 def preparer() -> Preparer:
