@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from engine.files.libc import Libc
 from engine.inspect.store.spool import CHUNK_ROWS
 from engine.log.index_file import IndexFile
 from engine.log.index_service import IndexService
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from engine.files.disk import Disk
     from engine.inspect.store.spool import KeySpool
     from engine.repair.recover.plan import RecoverPlan
+
+_MANY = 1 << 21
+"""Keys from which on what planning has freed is given back before more is taken: that takes some milliseconds."""
 
 
 class IndexApplier:
@@ -51,6 +55,8 @@ class IndexApplier:
             made += self._insert(directory, insert.name, insert.keys)
         service = IndexService(disk, directory, layout)
         service.open(index.names_after)
+        if index.keys_put >= _MANY:
+            Libc().give_back_freed()
         service.gather_slots(index.keys_put)
         try:
             since = CHUNK_ROWS
