@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
+
+from engine.format.numbers import INT_MAX
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,15 +76,20 @@ def index_key_hash(key: str) -> int:
     return 0 if h == 1 << 31 else h
 
 
-def message_key_hash(topic: str, key: str, hashed: Callable[[str, int], int] = java_hash) -> int:
-    """`index_key_hash` of a message's key, as queries for it need it. `hashed`: `java_hash`, or its like."""
-    h = abs(hashed(key, _topic_hash(topic)))
-    return 0 if h == 1 << 31 else h
+def message_key_hash(topic: str, key: str) -> int:
+    """`index_key_hash` of a message's key, as queries for it need it."""
+    return key_hash_of(java_hash(key, topic_hash(topic)) & _MASK32)
+
+
+def key_hash_of(bits: int) -> int:
+    """The hash in the index of a key whose Java hash has these 32 bits."""
+    return bits if bits <= INT_MAX else ((1 << 32) - bits) & INT_MAX
 
 
 @functools.lru_cache(maxsize=1024)
-def _topic_hash(topic: str) -> int:
-    return java_hash(f"{topic}#")
+def topic_hash(topic: str) -> int:
+    """The bits of the Java hash of what all keys of a topic begin with."""
+    return java_hash(f"{topic}#") & _MASK32
 
 
 def java_hashes(texts: Sequence[str]) -> NDArray[np.int32]:

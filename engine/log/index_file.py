@@ -258,7 +258,8 @@ class IndexFile(IndexReader):
     def _read(self, position: int, length: int) -> memoryview:
         return self._file.view(position, length)
 
-    def _whole(self) -> memoryview | None:
+    def whole(self) -> memoryview | None:
+        """As of the base; None also after `shutdown`."""
         return self._file.whole()
 
     def _write(self, position: int, data: bytes) -> None:

@@ -127,8 +127,8 @@ class IndexReader(ABC):
     def _read(self, position: int, length: int) -> memoryview:
         """Bytes of the file. Raises StorageError."""
 
-    def _whole(self) -> memoryview | None:
-        """All bytes of the file, where they are in memory; else None: it is read piece by piece."""
+    def whole(self) -> memoryview | None:
+        """All bytes of the file, where they are in memory: they stay readable. None: it is read piece by piece."""
         return None
 
     @property
@@ -186,16 +186,18 @@ class IndexReader(ABC):
         max_num: int,
         *,
         accept: Callable[[int], bool] | None = None,
+        whole: memoryview | None = None,
     ) -> IndexMatches:
         """Up to `max_num` physical offsets of messages with this key hash stored in [begin, end] (ms), newest first.
 
         Whole seconds are stored, so a message up to 999 ms older than `begin` may be among them. The walk ends at the
-        first entry that is older. `accept`: decides which offsets count (default: all).
+        first entry that is older. `accept`: decides which offsets count (default: all). `whole`: its bytes, for who has
+        them already.
 
         Source: IndexFile#selectPhyOffset; the time of entry 1 is the header's, as its own is measured against the file
         before.
         """
-        whole = self._whole()
+        whole = self.whole() if whole is None else whole
         walk = None if whole is None else OFFSETS.after(1)
         number, above, place = NO_ENTRY, -1, HEADER_SIZE + key_hash % self._slots * SLOT_SIZE
         offsets: list[int] = []

@@ -9,7 +9,8 @@ Invariants:
   they are, in order, the newest entries (RECOVERY.md, rule 11; Apache puts them twice). So putting a range of log
   again changes nothing, and a record's keys may come in several calls.
 - File names ascend in the order of the files, whatever the clock does: files are found by their names' order.
-- One writer, many readers: the list of files is replaced, never changed; a reader holds the file that it reads.
+- One writer, many readers: the list of files is replaced, never changed; a reader holds the file that it reads by
+  call, and has the map of any other.
 
 Unlike Apache's, an index without keys has no file, and a full last file gets its successor with the next key, not with
 the next message.
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import FormatError, StorageError
 from engine.format import names
-from engine.format.hashing import java_hash, message_key_hash
+from engine.format.hashing import key_hash_of, message_key_hash, topic_hash
 from engine.log.index_file import IndexFile
 from engine.log.natives import JAVA_HASH
 
@@ -42,7 +43,6 @@ DESTROY_INTERVAL_MS = 3000
 _made = tuple.__new__
 """As in engine.log.commitlog."""
 _FEW = 12
-_MASK = 0xFFFFFFFF
 
 
 class IndexQueryResult(NamedTuple):
@@ -158,18 +158,21 @@ class IndexService:
         keys have the same hash: in `accept` (given a physical offset), so that `max_num` counts right messages; or
         afterwards, as Apache does. Source: IndexService#queryOffset.
         """
-        key_hash = message_key_hash(topic, key, _hash)
+        native = JAVA_HASH.after(1)
+        bits = None if native is None else native(key, topic_hash(topic), None)
+        key_hash = message_key_hash(topic, key) if bits is None else key_hash_of(bits)
         offsets: list[int] = []
         findings: list[FormatError] = []
         newest: IndexHeader | None = None
         for file in reversed(self._files):
             header = file.header
             newest = newest or header
-            if header.is_time_matched(begin, end) and file.hold():
+            if header.is_time_matched(begin, end) and ((whole := file.whole()) is not None or file.hold()):
                 try:
-                    matches = file.query(key_hash, begin, end, max_num - len(offsets), accept=accept)
+                    matches = file.query(key_hash, begin, end, max_num - len(offsets), accept=accept, whole=whole)
                 finally:
-                    file.release()
+                    if whole is None:
+                        file.release()
                 offsets += matches.offsets
                 if matches.finding is not None:
                     findings.append(matches.finding)
@@ -366,12 +369,3 @@ class IndexService:
                 self._on_durable(newest)
         except StorageError as error:
             self._failed.append(error)
-
-
-def _hash(text: str, before: int) -> int:
-    """As `java_hash`."""
-    native = JAVA_HASH.after(1)
-    bits: int | None = None if native is None else native(text, before & _MASK, None)
-    if bits is None:
-        return java_hash(text, before)
-    return bits - (1 << 32) if bits >> 31 else bits

@@ -414,11 +414,6 @@ def _names_key(pairs: Mapping[str, str], key: str) -> bool:
 
 def _is_asked_for(record: memoryview, topic: str, key: str) -> bool:
     """As `has_key` of the record decoded, of a plain one without decoding all of it. Raises FormatError as that."""
-    native = ASKED_FOR.after(1)
-    if native is not None:
-        answer = native(record, topic, key, properties.UNIQ_KEY, properties.KEYS, None)
-        if answer is not None:
-            return bool(answer)
     known = topic_and_properties(record.tobytes()) if len(record) >= MIN_RECORD_SIZE else None
     if known is None:
         return has_key(decode(record), topic, key)
@@ -430,10 +425,17 @@ def verifier(log: LogReader, topic: str, key: str, chosen: dict[int, memoryview]
 
     Those that count are put into `chosen`, by physical offset.
     """
+    asked_for = ASKED_FOR.after(1)
 
     def accept(offset: int) -> bool:
         if offset in chosen:
             return False
+        if asked_for is not None and (there := log.mapped_from(offset)) is not None:
+            size = asked_for(there, topic, key, properties.UNIQ_KEY, properties.KEYS, None)
+            if size is not None:
+                if size:
+                    chosen[offset] = there[:size]
+                return bool(size)
         try:
             record = record_at(log, offset)
             if record is None or not _is_asked_for(record, topic, key):
@@ -448,5 +450,7 @@ def verifier(log: LogReader, topic: str, key: str, chosen: dict[int, memoryview]
 
 def query_result(chosen: Mapping[int, memoryview], timestamp: int, offset: int) -> QueryResult:
     """The answer to a query, in log order as Apache's queryMessage sorts it."""
+    if len(chosen) == 1:
+        return _made(QueryResult, (tuple(chosen.values()), tuple(chosen), timestamp, offset))
     places = tuple(sorted(chosen))
     return _made(QueryResult, (tuple(map(chosen.__getitem__, places)), places, timestamp, offset))

@@ -22,6 +22,8 @@ from engine.format.index_file import (
     SLOT_SIZE,
 )
 from engine.format.record import (
+    MIN_RECORD_SIZE,
+    POSITION_TOTAL_SIZE,
     TOPIC_LENGTH_SIZE,
     V4_HEAD_SIZE,
 )
@@ -190,9 +192,9 @@ def _names_key(at: Any, end: Any, key: Any, key_size: Any, uniq: Any, keys: Any)
 
 @native
 def asked_for(own: Any, args: Any, count: Any) -> Any:
-    """Whether a plain record of ASCII is of a topic and names a key: 1 or 0; None where it is none.
+    """The size of a plain record of ASCII, if it is of a topic and names a key, else 0; None where it is none.
 
-    Arguments: the record's bytes; topic; key; the names UNIQ_KEY and KEYS; None.
+    Arguments: bytes that begin with the record; topic; key; the names UNIQ_KEY and KEYS; None.
     """
     view, length = _buffer(), _length()
     topic = text_place(word_at(args + _WORD), length)
@@ -202,15 +204,16 @@ def asked_for(own: Any, args: Any, count: Any) -> Any:
     uniq, keys = text_place(word_at(args + 3 * _WORD), length), text_place(word_at(args + 4 * _WORD), length)
     answer = -1
     if topic and key and uniq and keys and get_buffer(word_at(args), view, 0) == 0:
-        record, size = word_at(view), word_at(view + BUFFER_LENGTH)
-        begin, body_length, name_size = parts(record, size)
+        record, there = word_at(view), word_at(view + BUFFER_LENGTH)
+        size = int_at(record + POSITION_TOTAL_SIZE) if there >= MIN_RECORD_SIZE else 0
+        begin, body_length, name_size = parts(record, size if size <= there else 0)
         if begin >= 0:
             answer = _names_key(record + begin, record + size, key, key_size, uniq, keys)
             name = record + V4_HEAD_SIZE + body_length + TOPIC_LENGTH_SIZE
             if not _is_ascii(name, name_size):
                 answer = -1
-            elif answer == 1 and not same(name, name_size, topic, topic_size):
-                answer = 0
+            elif answer == 1:
+                answer = size if same(name, name_size, topic, topic_size) else 0
         release_buffer(view)
     if answer >= 0:
         return make_number(answer)
