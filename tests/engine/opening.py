@@ -37,8 +37,9 @@ def assert_sound(config: StoreConfig, disk: Disk | None = None) -> None:
     assert not disk.exists(str(config.store_path_root_dir / "abort"))
 
 
-def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-    """The bodies of all messages of a queue."""
+def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0, *, waits: bool = True) -> list[bytes]:
+    """The bodies of all messages of a queue. It `waits` for those that were put just now: under load they come later."""
+    assert not waits or store.wait_dispatched(30_000)
     found: list[bytes] = []
     at = store.min_offset(topic, queue_id)
     while at < store.max_offset(topic, queue_id):
