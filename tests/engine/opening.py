@@ -38,7 +38,7 @@ def assert_sound(config: StoreConfig, disk: Disk | None = None) -> None:
 
 
 def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0, *, waits: bool = True) -> list[bytes]:
-    """The bodies of all messages of a queue. It `waits` for those that were put just now: under load they come later."""
+    """The bodies of all messages of a queue; it `waits` for those that were put just now."""
     assert not waits or store.wait_dispatched(30_000)
     found: list[bytes] = []
     at = store.min_offset(topic, queue_id)
