@@ -39,8 +39,9 @@ from engine.format.index_file import (
 )
 from engine.format.numbers import INT_MAX
 from engine.format.quantities import counted
-from engine.log.index_chain import NumberedSlots, Runs, link
+from engine.log.index_chain import NumberedSlots, Runs
 from engine.log.index_reader import CHUNK, IndexReader
+from engine.log.index_rewind import header_of, relinked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -197,10 +198,11 @@ class IndexFile(IndexReader):
                 f"cannot keep {keep} of {counted(self.entry_count, 'entry', 'entries')}", path=self.path
             )
         self._file.ensure_allocated(0)
+        self._new_slots = None
         slots = NumberedSlots(self.layout.slots)
-        for first, mended in self._relinked(keep, slots):
+        for first, mended in relinked(self, keep, slots):
             self._write(self.layout.entry_position(first), mended.tobytes())
-        header = self._header_of(keep, slots.used, previous, end_timestamp)
+        header = header_of(self, keep, slots.used, previous, end_timestamp)
         self._file.invalidate_tail(self.layout.entry_position(keep + 1))
         self._file.advance(self.layout.file_size - self._file.wrote_position)
         self._write_header(header)
@@ -209,7 +211,7 @@ class IndexFile(IndexReader):
 
     def relinked(self, keep: int) -> Iterator[tuple[int, int]]:
         """The entries among 1 … `keep` that `rewind` links anew, as (position in the file, bytes)."""
-        for first, mended in self._relinked(keep, NumberedSlots(self.layout.slots)):
+        for first, mended in relinked(self, keep, NumberedSlots(self.layout.slots)):
             yield self.layout.entry_position(first), len(mended) * ENTRY_SIZE
 
     def begin_writing(self) -> None:
@@ -427,30 +429,3 @@ class IndexFile(IndexReader):
         while self._undo:
             self._write(*self._undo[-1])
             self._undo.pop()
-
-    def _relinked(self, keep: int, slots: NumberedSlots) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Ranges of entries with wrong links, linked rightly: the first one's number, entries. Fills `slots`."""
-        import numpy as np
-
-        for first in range(1, keep + 1, CHUNK):
-            entries = self.entries(first, min(CHUNK, keep + 1 - first))
-            links = link(slots, entries["key_hash"], first)
-            wrong = np.flatnonzero(entries["previous"] != links)
-            if len(wrong):
-                start, end = int(wrong[0]), int(wrong[-1]) + 1
-                mended = entries[start:end].copy()
-                mended["previous"] = links[start:end]
-                yield first + start, mended
-
-    def _header_of(self, keep: int, used: int, previous: tuple[int, int], end_timestamp: int | None) -> IndexHeader:
-        if keep == 0:
-            offset, time = previous
-            return IndexHeader(time, time, offset, offset)
-        first, last = self.entries(1, 1)[0], self.entries(keep, 1)[0]
-        begin = self._header.begin_timestamp
-        if end_timestamp is None:
-            newest = begin if keep == 1 else begin + int(last["time_diff"]) * 1000 + 999
-            end_timestamp = self._header.end_timestamp if keep == self.entry_count else newest
-        return IndexHeader(
-            begin, end_timestamp, int(first["physical_offset"]), int(last["physical_offset"]), used, keep + 1
-        )
