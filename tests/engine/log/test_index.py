@@ -165,6 +165,17 @@ def test_keys_one_by_one_end_the_gathering(real: Place) -> None:
     assert Path(real.path).read_bytes() == Path(again.path).read_bytes()
 
 
+def test_a_file_whose_slots_are_gathered_is_rewound(real: Place) -> None:
+    file = real.file()
+    gather(file)
+    keys = keys_of(some_rows(20))
+    file._put_many(keys.key_hash, keys.physical_offset, keys.store_timestamp)
+    file.rewind(10)
+    file.flush()
+    assert file.verify() == IndexCheck(10)
+    file.shutdown()
+
+
 def test_slots_are_gathered_where_it_is_worth_it(real: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     file = real.file()
     file._linker = Linker()
