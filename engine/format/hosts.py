@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _PORT = struct.Struct(">i")
 V4_SIZE = 8
 V6_SIZE = 20
+IP_SIZES = (V4_SIZE - _PORT.size, V6_SIZE - _PORT.size)
+"""Bytes of an IP address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
 """The live commit log: every message of the store, one after another, in files of one size.
 
-Theory (Apache CommitLog): one append at a time. Records are made outside of the append lock (engine.log.prepare);
-inside it the store time is taken, each record gets its queue offset from the topic-queue table and its place, and
-the bytes are copied after what is there. A record, or a whole batch, that does not fit with 8 bytes to spare
-closes the file with a blank record and starts the next one, which was allocated ahead of time.
+Theory (Apache CommitLog): one append at a time. Batches, and messages until the native is loaded, are made ready before
+the append lock is taken (engine.log.prepare); under it the store time is taken, each record gets its queue offset from
+the topic-queue table and its place, and the bytes are copied after what is there. The native (engine.log.kernels.lay)
+makes the record of a plain message where it goes, under the lock; what it leaves is made ready there, too. A record, or
+a whole batch, that does not fit with 8 bytes to spare closes the file with a blank record and starts the next one,
+which was allocated ahead of time.
 
 Invariants:
 - A reader sees whole records only: the end moves after the bytes are in place. Without a transient pool the end of
@@ -11,6 +13,7 @@ Invariants:
 - Store times are taken inside the lock, so they never decrease unless the clock does.
 - An append that raises has changed nothing that a reader or a recovery could take for a message, and no queue
   offset. The next append starts at the same place: after DiskFull puts work again as soon as there is space.
+  A signal's exception may come when all of it is done: the message is stored then, and nobody is told.
 
 It is a `LogSource`: the scanner reads the live log through it.
 """
@@ -32,6 +35,7 @@ from engine.files.queue import MappedFileQueue
 from engine.files.transient_pool import TransientStorePool
 from engine.format.batch import BatchItem
 from engine.format.columns import MessageColumns
+from engine.format.hosts import Host
 from engine.format.message import Message, encode_blank
 from engine.format.record import BLANK_SIZE
 from engine.log.append_run import append_by_call, append_run
@@ -76,7 +80,7 @@ class CommitLog(LogFiles):
         self._prepare = Preparer(config)
         self._lay: Callable[..., AppendResult | None] | None = None
         self._most_laid, self._plain = self._prepare.most_laid, self._prepare.plain
-        self._of_lay = (self._most_laid, dict, int, AppendResult, "wrote_position", "ip", "port", None)
+        self._of_lay = (self._most_laid, dict, int, str, Host, AppendResult, "wrote_position", ("ip", "port"), None)
         self._prepare_batch = BatchPreparer(config, self._prepare)
         self._prepare_run = RunPreparer(config, self._prepare)
         self._lock = threading.Lock()
@@ -178,7 +182,7 @@ class CommitLog(LogFiles):
                     if result is not None:
                         file.store_timestamp = now
                         return result
-                prepared = self._prepare.one(message)  # not plain, or no room: its store time is taken
+                prepared = self._prepare.one(message)  # not plain, or no room; the clock is asked once for each put
                 assert isinstance(prepared, Prepared)  # others are not laid
                 return self._append_one(prepared, now)
             finally:

@@ -63,9 +63,11 @@ _FEW = 12
 
 
 class IndexFile(IndexReader):
-    """See the module. One writer, many readers, which `hold` and `release` it. Made by `create` or `open`."""
+    """See the module. One writer, many readers; those that read by call `hold` and `release` it. Made by `create` or
+    `open`.
+    """
 
-    __slots__ = ("_file", "_header", "_linker", "_new_slots", "_undo", "_written_to")
+    __slots__ = ("_file", "_gathers", "_header", "_linker", "_new_slots", "_undo", "_written_to")
 
     def __init__(self, file: MappedFile, layout: IndexLayout, header: IndexHeader) -> None:
         super().__init__(file.path, layout)
@@ -73,7 +75,8 @@ class IndexFile(IndexReader):
         self._header = header
         self._undo: list[tuple[int, bytes]] = []
         self._linker: Linker | None = None
-        self._new_slots: NewSlots | None = None
+        self._gathers = False
+        self._new_slots: NewSlots | None = None  # with `_gathers`: of what is counted they are to be made anew
         self._written_to = layout.entry_position(header.index_count)
 
     @classmethod
@@ -123,7 +126,9 @@ class IndexFile(IndexReader):
         size = self.layout.slots * SLOT_SIZE
         worth_it = keys >= _WORTH_GATHERING and size <= _MOST_GATHERED
         if worth_it and self._header.index_count == 1 and self._linker_if_worth() is not None:
-            self._new_slots = self._slots_anew()
+            with contextlib.suppress(OSError, MemoryError):  # without, it takes longer
+                self._new_slots = self._slots_anew()
+                self._gathers = True
 
     def put_keys(
         self, key_hash: NDArray[np.int32], physical_offset: NDArray[np.int64], store_timestamp: NDArray[np.int64]
@@ -142,7 +147,7 @@ class IndexFile(IndexReader):
         if taken >= _MANY and (linker := self._linker_if_worth()) is not None:
             taken = min(taken, linker.MOST)
         columns = (key_hash[:taken], physical_offset[:taken], store_timestamp[:taken])
-        if taken <= _FEW:
+        if taken <= _FEW and not self._gathers:
             self.put_few(*(column.tolist() for column in columns))
         else:
             self._put_many(*columns)
@@ -198,7 +203,7 @@ class IndexFile(IndexReader):
                 f"cannot keep {keep} of {counted(self.entry_count, 'entry', 'entries')}", path=self.path
             )
         self._file.ensure_allocated(0)
-        self._new_slots = None
+        self._gathers, self._new_slots = False, None
         slots = NumberedSlots(self.layout.slots)
         for first, mended in relinked(self, keep, slots):
             self._write(self.layout.entry_position(first), mended.tobytes())
@@ -283,8 +288,8 @@ class IndexFile(IndexReader):
 
         self._file.ensure_allocated(0)
         self._write_back()
-        if self._new_slots is not None:
-            self._put_gathered(self._new_slots, key_hash, physical_offset, store_timestamp)
+        if self._gathers:
+            self._put_gathered(key_hash, physical_offset, store_timestamp)
             return
         if len(key_hash) >= _MANY and (linker := self._linker_if_worth()) is not None:
             memory = self._file.writable(HEADER_SIZE, self.layout.slots * SLOT_SIZE)
@@ -345,19 +350,13 @@ class IndexFile(IndexReader):
         linker.name(memory)
 
     def _put_gathered(
-        self,
-        slots: NewSlots,
-        key_hash: NDArray[np.int32],
-        physical_offset: NDArray[np.int64],
-        store_timestamp: NDArray[np.int64],
+        self, key_hash: NDArray[np.int32], physical_offset: NDArray[np.int64], store_timestamp: NDArray[np.int64]
     ) -> None:
         columns = (key_hash, physical_offset, store_timestamp)
-        try:
-            self._put_entries(columns, *slots.link(columns, *self._first_and_begin(store_timestamp)))
-        except BaseException:  # they name keys that are not there
-            self._new_slots = None
-            self._new_slots = self._slots_anew()
-            raise
+        slots = self._new_slots or self._slots_anew()
+        self._new_slots = None  # should anything fail, they name keys that are not there
+        self._put_entries(columns, *slots.link(columns, *self._first_and_begin(store_timestamp)))
+        self._new_slots = slots
 
     def _slots_anew(self) -> NewSlots:
         """The slots of the entries that are counted, in memory."""
@@ -373,11 +372,11 @@ class IndexFile(IndexReader):
         return slots
 
     def _write_slots(self) -> None:
-        """Have the slots in the file, where they were in memory."""
-        slots = self._new_slots
-        if slots is not None:
+        """Write the slots that are in memory to the file, if they are."""
+        if self._gathers:
+            slots = self._new_slots or self._slots_anew()
             self._file.write_many_at(HEADER_SIZE, slots.memory)
-            self._new_slots = None
+            self._gathers, self._new_slots = False, None
 
     def _first_and_begin(self, store_timestamp: NDArray[np.int64]) -> tuple[int, int]:
         """The next entry's number, and what time differences count from (ms)."""

@@ -124,7 +124,7 @@ class IndexService:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def gather_slots(self, keys: int) -> None:
+    def expect_keys(self, keys: int) -> None:
         """About so many keys are to come, and nobody reads before `flush_all`: as `IndexFile.gather_slots`."""
         self._to_come = keys
 
@@ -205,12 +205,14 @@ class IndexService:
         newest = files[-1].header.end_timestamp if files else 0
         for file in files:
             file.flush()
+        self._to_come = 0
         return newest
 
     def delete_expired(self, min_physical_offset: int) -> int:
         """Delete the oldest files that end below the log's first byte, never the last; returns how many.
 
-        Stops at one that a reader holds: its turn comes again. Source: IndexService#deleteExpiredFile.
+        Stops at one that a reader holds (who reads by call): its turn comes again. Source:
+        IndexService#deleteExpiredFile.
         """
         deleted = 0
         for file in self._files[:-1]:

@@ -43,7 +43,7 @@ class FastLane:
         try:
             if not self.load():
                 threading.Thread(target=self._compile, name=f"numba: {self._name}").start()
-        except OSError:  # not even a descriptor to import it with: later
+        except (OSError, ImportError, RuntimeError):  # no descriptor to import it with, or no thread: later
             self._left = MANY
 
     def load(self) -> bool:

@@ -1,7 +1,7 @@
-"""From a message to the bytes of its record, as far as that goes without the append lock.
+"""From a message to the bytes of its record, as far as that goes without what the append lock knows.
 
-What only the lock knows (queue offset, physical offset, store time) is patched in later by `CommitLog`. A message
-that the log can't take is refused here, before anything is touched.
+That (queue offset, physical offset, store time) is patched in later by `CommitLog`. A message that the log can't take
+is refused here, before anything is touched.
 
 Rules and their sources: sizes from DefaultMessageStore#checkMessage(s) and CommitLog.MessageExtEncoder; delayed
 messages from CommitLog#asyncPutMessage; further queues from MultiDispatch. Batches: engine.log.prepare_batch.
@@ -22,6 +22,7 @@ from engine.errors import InvalidArgument
 from engine.format import names, properties, property_crc, sysflag
 from engine.format.delay import DelayLevels, queue_of_level
 from engine.format.hashing import CRC_MASK, body_crc
+from engine.format.hosts import IP_SIZES
 from engine.format.message import DueMessage, Message, with_properties
 from engine.format.numbers import LONG_MAX, LONG_MIN
 from engine.format.record import BLANK_SIZE, PROPERTIES_MAX_LENGTH
@@ -59,8 +60,11 @@ class Destination:
     __slots__ = ("born_host", "fixed_size", "laid", "numbered", "queue", "store_host", "template")
 
     def __init__(self, message: Message, *, sealed: bool = False, long_topics: bool = False) -> None:
-        """Raises MessageRefused: a topic that no queue can have, a number that its field can't hold."""
+        """Raises MessageRefused: a topic that no queue can have, a number that no field holds, a host that is none."""
         check_topic(message.topic, long_topics=long_topics)
+        for host in (message.born_host, message.store_host):
+            if len(host.ip) not in IP_SIZES:
+                raise MessageRefused(f"an IP address has 4 or 16 bytes, not {len(host.ip)}")
         try:
             self.template = RecordTemplate(message, sealed=sealed)
         except InvalidArgument as error:
@@ -73,6 +77,9 @@ class Destination:
         self.numbered = sysflag.is_consumable(message.sys_flag)
         template = self.template
         plain = self.numbered and not sealed and not template.sys_flag & sysflag.HOSTS_V6_MASK
+        # The native looks them up: no other class may compare itself.
+        numbers = (message.queue_id, message.flag, message.sys_flag, message.reconsume_times)
+        plain = plain and type(message.topic) is str and all(type(number) is int for number in numbers)
         head = template.head(0, 0, 0, template.flag) + template.topic if plain else b""
         self.laid: Laid | None = (head, self.queue, self.born_host, self.store_host) if plain else None
 
@@ -177,7 +184,7 @@ class Preparer:
         self._of_hosts: dict[tuple[_Name, Host, Host], Destination] = {}
         self.plain: dict[_Name, Laid] = {}
         self.most_laid = min(self._max_message_size, _MOST_LAID)
-        self.lays = not self._multi_dispatch
+        self.lays = not self._multi_dispatch and not self._sealed
 
     def one(self, message: Message) -> Prepared | PreparedFurther:
         """A single message.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from engine.log.derive import Units
 
-IN_MEMORY = 56 << 20
+IN_MEMORY = 24 << 20
 """Bytes of units that stay in memory."""
 MOST_GROUPS = 1 << 20
 """Groups of units that are remembered: with more, in a store of very many queues, all of it is settled instead."""

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 IN_MEMORY = 16 << 20
 """Bytes that stay in memory."""
 CHUNK_ROWS = 1 << 18
-KEYS_IN_MEMORY = 72 << 20
+KEYS_IN_MEMORY = 24 << 20
 """Bytes of keys that stay in memory."""
 KEYS_AT_ONCE = 1 << 16
-"""Keys that are kept, and read back, as one piece where they can: what is done once for each takes as long as
-thousands."""
+"""Keys that are kept, and read back, as one piece: what is done once for each piece takes as long as thousands."""
 _NEAR = (1 << 31) - 1
 
 
@@ -169,27 +168,28 @@ class KeySpool:
         many = len(keys)
         if not many:
             return
-        self._keys += many
         if self._filling is None or self._filled + many > self._filling.shape[1] or self._is_far(keys):
             self.pack()
             self._filling = np.empty((3, max(KEYS_AT_ONCE, many)), dtype=np.int32)
             self._offset, self._time = int(keys.physical_offset[0]), int(keys.store_timestamp[0])
-            if self._is_far(keys):  # from each other
+            if self._is_far(keys):  # the first from the last
                 self._filling = None
                 columns = (np.array(column) for column in (keys.key_hash, keys.physical_offset, keys.store_timestamp))
                 self._chunks.append(_Packed(many, self._bytes.add(*columns), 0, 0, True))
+                self._keys += many
                 return
         rows = self._filling[:, self._filled : self._filled + many]
         rows[0] = keys.key_hash
         np.subtract(keys.physical_offset, self._offset, out=rows[1], casting="unsafe")
         np.subtract(keys.store_timestamp, self._time, out=rows[2], casting="unsafe")
         self._filled += many
+        self._keys += many
 
     def _is_far(self, keys: Keys) -> bool:
         """Whether differences to what is counted from don't fit."""
+        first, last = int(keys.physical_offset[0]), int(keys.physical_offset[-1])
         low, high = int(keys.store_timestamp.min()), int(keys.store_timestamp.max())
-        far = int(keys.physical_offset[-1]) - self._offset
-        return max(far, self._time - low, high - self._time) > _NEAR
+        return max(self._offset - first, last - self._offset, self._time - low, high - self._time) > _NEAR
 
     def pack(self) -> None:
         """What came last becomes one piece: until more keys are added, nothing is written any more."""

@@ -7,6 +7,7 @@ reads before it is whole, the slots are in memory meanwhile, and each names its 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from typing import TYPE_CHECKING, Any
 
@@ -93,14 +94,18 @@ class NewSlots:
     """The slots of a file without entries, in memory until all keys are linked.
 
     Args:
-        many: slots.
+        count: how many slots.
+
+    Raises:
+        OSError: there is no memory for them.
     """
 
     __slots__ = ("_bytes",)
 
-    def __init__(self, many: int) -> None:
-        memory = mmap.mmap(-1, many * _SLOT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        memory.madvise(mmap.MADV_HUGEPAGE)
+    def __init__(self, count: int) -> None:
+        memory = mmap.mmap(-1, count * _SLOT, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # a system without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
         self._bytes: NDArray[np.uint8] = np.frombuffer(memory, dtype=np.uint8)
 
     @property

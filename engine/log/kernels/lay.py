@@ -13,6 +13,7 @@ import numpy as np
 from engine.format.hashing import CRC_MASK
 from engine.format.hosts import V4_SIZE
 from engine.format.message import Message
+from engine.format.numbers import LONG_MAX
 from engine.format.properties import DELAY
 from engine.format.record import (
     BLANK_SIZE,
@@ -23,6 +24,7 @@ from engine.format.record import (
     POSITION_BORN_TIMESTAMP,
     POSITION_PHYSICAL_OFFSET,
     POSITION_QUEUE_OFFSET,
+    POSITION_STORE_HOST,
     POSITION_STORE_TIMESTAMP,
     POSITION_TOTAL_SIZE,
     PROPERTIES_LENGTH_SIZE,
@@ -32,7 +34,7 @@ from engine.format.record import (
 from engine.log.kernels.crc import crc_inlined
 from engine.log.kernels.jit import inlined
 from engine.log.kernels.native import native
-from engine.log.kernels.plain_record import given, whole
+from engine.log.kernels.plain_record import given
 from engine.log.kernels.python_api import (
     BUFFER_LENGTH,
     BUFFER_WORDS,
@@ -139,127 +141,180 @@ def _put_properties(at: Any, pairs: Any, step: Any) -> None:
 
 
 @inlined
-def _destination(message: Any, known: Any) -> Any:
-    """What is known of where a message goes, lent; 0: nothing, or an exception is set."""
-    key = make_tuple(_NAMES)
-    if key == 0:
-        return 0
+def _names_destination(message: Any, text: Any, whole_number: Any) -> Any:
+    """Whether what tells a message's destination is of these very classes: looked up, others may run Python code."""
+    return (
+        _is(tuple_item(message, _TOPIC), text)
+        and _is(tuple_item(message, _QUEUE_ID), whole_number)
+        and _is(tuple_item(message, _FLAG), whole_number)
+        and _is(tuple_item(message, _SYS_FLAG), whole_number)
+        and _is(tuple_item(message, _TIMES), whole_number)
+    )
+
+
+@inlined
+def _destination(message: Any, known: Any, key: Any) -> Any:
+    """What is known of where a message goes, lent; 0: nothing, or an exception is set. Takes the empty key."""
     set_tuple_item(key, 0, given(tuple_item(message, _TOPIC)))
     set_tuple_item(key, 1, given(tuple_item(message, _QUEUE_ID)))
     set_tuple_item(key, 2, given(tuple_item(message, _FLAG)))
     set_tuple_item(key, 3, given(tuple_item(message, _SYS_FLAG)))
     set_tuple_item(key, 4, given(tuple_item(message, _TIMES)))
-    destination = dictionary_item(known, key)
-    decrease(key)
-    return destination
+    return dictionary_item(known, key)
 
 
 @inlined
-def _result(kind: Any, physical: Any, size: Any, stored: Any, queue_offset: Any, store_host: Any) -> Any:
-    """The AppendResult of these objects, and of a number; 0 with an exception set."""
-    made = make_instance(kind, _RESULT_FIELDS)
-    if made == 0:
+def _is_v4(host: Any, kind: Any, names: Any, whole_number: Any) -> Any:
+    """Whether an object is a host (of that very class) with an IPv4 address. `names`: of its attributes."""
+    if not _is(host, kind):
+        return False
+    ip, port = attribute(host, tuple_item(names, 0)), attribute(host, tuple_item(names, 1))
+    plain = ip != 0 and port != 0 and bytes_size(ip) == _IP_SIZE and _is(port, whole_number)
+    if plain:
+        number = number_of(port)
+        plain = -_PORT_END <= number < _PORT_END
+    decrease(ip)
+    decrease(port)
+    return plain and an_error() == 0
+
+
+@inlined
+def _put_host(at: Any, host: Any, names: Any) -> None:
+    """Write such a host to an address."""
+    ip, port = attribute(host, tuple_item(names, 0)), attribute(host, tuple_item(names, 1))
+    move(at, bytes_place(ip), _IP_SIZE)
+    put_int(at + _IP_SIZE, number_of(port))
+    decrease(ip)
+    decrease(port)
+
+
+@inlined
+def _fill(answer: Any, offsets: Any, physical: Any, size: Any, stored: Any, queue_offset: Any, store_host: Any) -> Any:
+    """Make an AppendResult of an empty one, and an empty tuple of one item; whether it could be."""
+    set_tuple_item(offsets, 0, given(physical))
+    set_tuple_item(answer, 0, given(physical))
+    set_tuple_item(answer, 1, make_number(size))
+    set_tuple_item(answer, 2, given(stored))
+    set_tuple_item(answer, 3, given(queue_offset))
+    set_tuple_item(answer, 4, given(store_host))
+    set_tuple_item(answer, 5, given(offsets))
+    there = tuple_item(offsets, 0) != 0
+    for field in range(_RESULT_FIELDS):
+        there = there and tuple_item(answer, field) != 0
+    return there and an_error() == 0
+
+
+@inlined
+def _laid(args: Any, what: Any, key: Any, answer: Any, offsets: Any) -> Any:  # noqa: PLR0912, PLR0915 - one way
+    """As `lay`, into an AppendResult and tuples that are made already: 1; 0: do it the plain way; −1: an exception."""
+    message, table, same_ones = tuple_item(what, 0), tuple_item(what, 2), tuple_item(what, 5)
+    physical, stored = tuple_item(what, 3), tuple_item(what, 4)
+    dictionary, whole_number = tuple_item(same_ones, 1), tuple_item(same_ones, 2)
+    host, names = tuple_item(same_ones, 4), tuple_item(same_ones, 7)
+    begin, end = number_of(word_at(args + 2 * _WORD)), number_of(word_at(args + 3 * _WORD))
+    end = min(end, number_of(word_at(args + 4 * _WORD)) - BLANK_SIZE)
+    most, physical_offset, store_timestamp = number_of(tuple_item(same_ones, 0)), number_of(physical), number_of(stored)
+    if an_error() != 0 or tuple_size(message) != _FIELDS:
         return 0
-    offsets = make_tuple(1)
-    if offsets:
-        set_tuple_item(offsets, 0, given(physical))
-    set_tuple_item(made, 0, given(physical))
-    set_tuple_item(made, 1, make_number(size))
-    set_tuple_item(made, 2, given(stored))
-    set_tuple_item(made, 3, given(queue_offset))
-    set_tuple_item(made, 4, given(store_host))
-    set_tuple_item(made, 5, offsets)
-    return whole(made, _RESULT_FIELDS)
+    transaction, birth = tuple_item(message, _TRANSACTION), tuple_item(message, _BORN)
+    if not _names_destination(message, tuple_item(same_ones, 3), whole_number):
+        return 0
+    if not _is(transaction, whole_number) or number_of(transaction) != 0 or not _is(birth, whole_number):
+        return 0
+    destination = _destination(message, tuple_item(what, 1), key)
+    if destination == 0:
+        return 0
+    template, queue = tuple_item(destination, 0), tuple_item(destination, 1)
+    born_host, store_host = tuple_item(message, _BORN_HOST), tuple_item(message, _STORE_HOST)
+    # than those in the template, which the first client of the queue had
+    other_born, other_store = born_host != tuple_item(destination, 2), store_host != tuple_item(destination, 3)
+    if other_born and not _is_v4(born_host, host, names, whole_number):
+        return 0
+    if other_store and not _is_v4(store_host, host, names, whole_number):
+        return 0
+    queue_number = dictionary_item(table, queue)
+    if queue_number == 0 or not _is(queue_number, whole_number):
+        return 0
+    body, pairs = tuple_item(message, _BODY), tuple_item(message, _PROPERTIES)
+    queue_offset, born = number_of(queue_number), number_of(birth)
+    body_size, head_size = bytes_size(body), bytes_size(template)
+    step, view = _step(), _buffer()
+    own_size = -1
+    if 0 <= body_size <= most and _is(pairs, dictionary):
+        own_size = _size_of(pairs, step)
+    size = head_size + body_size + PROPERTIES_LENGTH_SIZE + own_size
+    fits = 0 <= own_size <= PROPERTIES_MAX_LENGTH and 0 <= begin <= end - size and head_size >= V4_HEAD_SIZE
+    if not fits or not 0 <= queue_offset < LONG_MAX or an_error() != 0:
+        return 0
+    next_offset, next_position = make_number(queue_offset + 1), make_number(begin + size)
+    ready = next_offset != 0 and next_position != 0
+    ready = ready and _fill(answer, offsets, physical, size, stored, queue_number, store_host)
+    counted = False
+    if ready and get_buffer(word_at(args + _WORD), view, 1) == 0:
+        ready = end <= word_at(view + BUFFER_LENGTH)
+        if ready:
+            record, head, content = word_at(view) + begin, bytes_place(template), bytes_place(body)
+            move(record, head, V4_HEAD_SIZE)
+            crc = np.int64(crc_inlined(memory(content, body_size), 0, body_size)) & CRC_MASK
+            put_int(record + POSITION_TOTAL_SIZE, size)
+            put_int(record + POSITION_BODY_CRC, crc)
+            put_long(record + POSITION_QUEUE_OFFSET, queue_offset)
+            put_long(record + POSITION_PHYSICAL_OFFSET, physical_offset)
+            put_long(record + POSITION_BORN_TIMESTAMP, born)
+            put_long(record + POSITION_STORE_TIMESTAMP, store_timestamp)
+            put_int(record + POSITION_BODY_LENGTH, body_size)
+            if other_born:
+                _put_host(record + POSITION_BORN_HOST, born_host, names)
+            if other_store:
+                _put_host(record + POSITION_STORE_HOST, store_host, names)
+            at = record + V4_HEAD_SIZE
+            move(at, content, body_size)
+            at += body_size
+            move(at, head + V4_HEAD_SIZE, head_size - V4_HEAD_SIZE)
+            at += head_size - V4_HEAD_SIZE
+            put_short(at, own_size)
+            _put_properties(at + PROPERTIES_LENGTH_SIZE, pairs, step)
+            counted = set_attribute(word_at(args), tuple_item(same_ones, 6), next_position) == 0
+            if counted and set_dictionary_item(table, queue, next_offset) != 0:
+                set_attribute(word_at(args), tuple_item(same_ones, 6), word_at(args + 2 * _WORD))
+                counted = False
+            if not counted:  # what lies after the end must not look like a record
+                put_long(record, 0)
+        release_buffer(view)
+    else:
+        ready = False
+    decrease(next_offset)
+    decrease(next_position)
+    if counted:
+        return 1
+    return -1 if ready else 0
 
 
 @native
-def lay(own: Any, args: Any, count: Any) -> Any:  # noqa: PLR0915 - one call on purpose
+def lay(own: Any, args: Any, count: Any) -> Any:
     """Append a message's record to a file in memory, count it there and in its queue; the AppendResult.
 
-    None: nothing was done, do it the plain way. No signal's exception comes in between.
+    None: nothing was done, do it the plain way. No signal's exception comes in between, and no other thread: what may
+    run Python code comes first (tuples are made: in Python 3.11 that may collect garbage), or is left to the plain way.
 
     Arguments: the file; its memory; where to write; how far the file has room, and how long it is; a tuple of the
     message; what is known of destinations, a dict: (head and topic of a record with IPv4 hosts, queue, born host, store
     host) by topic, queue id, flag, sysFlag and reconsumeTimes; the next queue offsets, a dict by queue; physical offset
-    and store time; and a tuple of what is always the same: the most bytes of a body, the classes `dict`, `int` and
-    `AppendResult`, the names `wrote_position`, `ip` and `port`, None.
+    and store time; and a tuple of what is always the same: the most bytes of a body, the classes `dict`, `int`, `str`,
+    `Host` and `AppendResult`, the name `wrote_position`, the names `ip` and `port` in a tuple, None.
     """
-    begin, end = number_of(word_at(args + 2 * _WORD)), number_of(word_at(args + 3 * _WORD))
-    end = min(end, number_of(word_at(args + 4 * _WORD)) - BLANK_SIZE)
     what = word_at(args + 5 * _WORD)
-    message, table, same_ones = tuple_item(what, 0), tuple_item(what, 2), tuple_item(what, 5)
-    physical, stored, none = tuple_item(what, 3), tuple_item(what, 4), tuple_item(same_ones, 7)
-    physical_offset, store_timestamp = number_of(physical), number_of(stored)
-    if an_error() != 0 or tuple_size(message) != _FIELDS:
-        forget_error()
-        return given(none)
-    destination = _destination(message, tuple_item(what, 1))
-    if destination == 0 or number_of(tuple_item(message, _TRANSACTION)) != 0:
-        forget_error()
-        return given(none)
-    template, queue = tuple_item(destination, 0), tuple_item(destination, 1)
-    store_host, born_host = tuple_item(destination, 3), tuple_item(message, _BORN_HOST)
-    body, pairs, birth = tuple_item(message, _BODY), tuple_item(message, _PROPERTIES), tuple_item(message, _BORN)
-    step, view = _step(), _buffer()
-    queue_number = dictionary_item(table, queue)
-    born = body_size = head_size = port = ip = queue_offset = 0
-    own_size = -1
-    if queue_number and store_host == tuple_item(message, _STORE_HOST) and _is(birth, tuple_item(same_ones, 2)):
-        queue_offset, born = number_of(queue_number), number_of(birth)
-        body_size, head_size = bytes_size(body), bytes_size(template)
-        if 0 <= body_size <= number_of(tuple_item(same_ones, 0)) and _is(pairs, tuple_item(same_ones, 1)):
-            own_size = _size_of(pairs, step)
-    if own_size >= 0 and born_host != tuple_item(destination, 2):  # another client than the last one
-        ip, port_number = attribute(born_host, tuple_item(same_ones, 5)), attribute(born_host, tuple_item(same_ones, 6))
-        port = number_of(port_number)
-        decrease(port_number)
-        if ip == 0 or bytes_size(ip) != _IP_SIZE or not -_PORT_END <= port < _PORT_END:
-            own_size = -1
-    size = head_size + body_size + PROPERTIES_LENGTH_SIZE + own_size
-    fits = 0 <= own_size <= PROPERTIES_MAX_LENGTH and 0 <= begin <= end - size and head_size >= V4_HEAD_SIZE
-    if not fits or an_error() != 0 or get_buffer(word_at(args + _WORD), view, 1) != 0:
-        decrease(ip)
-        forget_error()
-        return given(none)
-    answer = next_offset = next_position = 0
-    if end <= word_at(view + BUFFER_LENGTH):
-        next_offset, next_position = make_number(queue_offset + 1), make_number(begin + size)
-        answer = _result(tuple_item(same_ones, 3), physical, size, stored, queue_number, store_host)
-    if answer == 0 or next_offset == 0 or next_position == 0 or an_error() != 0:
-        release_buffer(view)
-        decrease(ip)
-        decrease(next_offset)
-        decrease(next_position)
-        decrease(answer)
-        forget_error()
-        return given(none)
-    record, head, content = word_at(view) + begin, bytes_place(template), bytes_place(body)
-    move(record, head, V4_HEAD_SIZE)
-    put_int(record + POSITION_TOTAL_SIZE, size)
-    put_int(record + POSITION_BODY_CRC, np.int64(crc_inlined(memory(content, body_size), 0, body_size)) & CRC_MASK)
-    put_long(record + POSITION_QUEUE_OFFSET, queue_offset)
-    put_long(record + POSITION_PHYSICAL_OFFSET, physical_offset)
-    put_long(record + POSITION_BORN_TIMESTAMP, born)
-    put_long(record + POSITION_STORE_TIMESTAMP, store_timestamp)
-    put_int(record + POSITION_BODY_LENGTH, body_size)
-    if ip:
-        move(record + POSITION_BORN_HOST, bytes_place(ip), _IP_SIZE)
-        put_int(record + POSITION_BORN_HOST + _IP_SIZE, port)
-        decrease(ip)
-    at = record + V4_HEAD_SIZE
-    move(at, content, body_size)
-    at += body_size
-    move(at, head + V4_HEAD_SIZE, head_size - V4_HEAD_SIZE)
-    at += head_size - V4_HEAD_SIZE
-    put_short(at, own_size)
-    _put_properties(at + PROPERTIES_LENGTH_SIZE, pairs, step)
-    failed = set_dictionary_item(table, queue, next_offset) != 0
-    failed = failed or set_attribute(word_at(args), tuple_item(same_ones, 4), next_position) != 0
-    decrease(next_offset)
-    decrease(next_position)
-    if failed:  # what lies after the end must not look like a record
-        put_long(record, 0)
-        decrease(answer)
-        answer = 0
-    release_buffer(view)
-    return answer
+    same_ones = tuple_item(what, 5)
+    key, answer, offsets = make_tuple(_NAMES), make_instance(tuple_item(same_ones, 5), _RESULT_FIELDS), make_tuple(1)
+    done = 0
+    if key != 0 and answer != 0 and offsets != 0:
+        done = _laid(args, what, key, answer, offsets)
+    decrease(key)
+    decrease(offsets)
+    if done > 0:
+        return answer
+    decrease(answer)
+    if done < 0:
+        return 0
+    forget_error()
+    return given(tuple_item(same_ones, 8))

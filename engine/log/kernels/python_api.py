@@ -4,6 +4,10 @@ An object is its address, 0 none with an exception set. Of what a function gives
 it away, or `decrease`s it. But `dictionary_item` and `tuple_item` lend, and `set_tuple_item` takes one. `increase` and
 `decrease` do nothing with 0.
 
+What makes a tuple, an instance, a list, a dict or an exception may collect garbage in Python 3.11, and so run any
+Python code, and other threads. So do lookups of objects whose classes compare in Python, and numbers that are none.
+What was lent, and what was read of a dict or a list, does not outlive any of these.
+
 Source: Python/C API Reference Manual; all of these are functions of the stable ABI, Py_buffer has its layout there.
 """
 

@@ -57,7 +57,7 @@ class IndexApplier:
         service.open(index.names_after)
         if index.keys_put >= _MANY:
             Libc().give_back_freed()
-        service.gather_slots(index.keys_put)
+        service.expect_keys(index.keys_put)
         try:
             since = CHUNK_ROWS
             for keys in index.tail.chunks() if index.keys_put else ():

@@ -86,7 +86,7 @@ class IndexBuilder:
             DiskFull: they take more files than there is space for; nothing of it was written. StorageError.
         """
         demand_space(self._disk, self._directory, self._files.index_layout, len(keys))
-        self._service.gather_slots(len(keys))
+        self._service.expect_keys(len(keys))
         self.keys += self._service.put(keys)
         self._service.begin_writing()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +24,7 @@ from engine.format.index_file import ENTRY_SIZE, HEADER_SIZE, IndexHeader, Index
 from engine.log import index_file
 from engine.log.index_file import IndexFile
 from engine.log.index_reader import ClosedIndexFile, IndexCheck, IndexFault
+from engine.log.kernels import index as index_kernels
 from engine.log.kernels.index import Linker
 from tests.engine.log.indexes import FOREVER, LAYOUT, START, Place, keys_of, put_rows, some_rows
 
@@ -153,7 +156,7 @@ def test_keys_one_by_one_end_the_gathering(real: Place) -> None:
     file._put_many(keys.key_hash, keys.physical_offset, keys.store_timestamp)
     fault = file.verify().fault
     assert fault is not None  # as a writer that is killed now leaves it
-    assert put_rows(file, rows[20:]) == 10
+    assert file.put_few(*(list(column) for column in zip(*rows[20:], strict=True))) == 10
     assert file.verify() == IndexCheck(30)
     again = Place(real.disk, f"{real.root}/again")
     Path(again.root).mkdir()
@@ -176,6 +179,36 @@ def test_a_file_whose_slots_are_gathered_is_rewound(real: Place) -> None:
     file.shutdown()
 
 
+def no_memory(*_: object, **__: object) -> mmap.mmap:
+    raise OSError(errno.ENOMEM, "no memory")
+
+
+class WithoutLargePages(mmap.mmap):
+    def madvise(self, *_: object) -> None:
+        raise OSError(errno.EINVAL, "invalid argument")
+
+
+def test_a_rebuild_of_gathered_slots_that_fails_is_made_by_the_flush(
+    real: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put fails, and so does what makes the slots of the entries before it again; the flush says so, or does it."""
+    file = real.file()
+    gather(file)
+    keys = keys_of(some_rows(30))
+    file._put_many(keys.key_hash[:20], keys.physical_offset[:20], keys.store_timestamp[:20])
+    with monkeypatch.context() as patch:
+        patch.setattr(index_kernels.mmap, "mmap", no_memory)
+        patch.setattr(IndexFile, "_write_header", no_memory)
+        with pytest.raises(OSError, match="no memory"):
+            file._put_many(keys.key_hash[20:], keys.physical_offset[20:], keys.store_timestamp[20:])
+        with pytest.raises(OSError, match="no memory"):
+            file.flush()
+    file._put_many(keys.key_hash[20:], keys.physical_offset[20:], keys.store_timestamp[20:])
+    assert file.flush()
+    assert file.verify() == IndexCheck(30)
+    file.shutdown()
+
+
 def test_slots_are_gathered_where_it_is_worth_it(real: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     file = real.file()
     file._linker = Linker()
@@ -185,6 +218,13 @@ def test_slots_are_gathered_where_it_is_worth_it(real: Place, monkeypatch: pytes
     file.gather_slots(index_file._WORTH_GATHERING)
     assert file._new_slots is None
     monkeypatch.setattr(index_file, "_MOST_GATHERED", LAYOUT.slots * 4)
+    monkeypatch.setattr(index_kernels.mmap, "mmap", no_memory)
+    file.gather_slots(index_file._WORTH_GATHERING)
+    assert file._new_slots is None
+    monkeypatch.setattr(index_kernels.mmap, "mmap", WithoutLargePages)
+    file.gather_slots(index_file._WORTH_GATHERING)
+    assert file._new_slots is not None
+    file.flush()
     assert put_rows(file, some_rows(1)) == 1
     file.gather_slots(index_file._WORTH_GATHERING)
     assert file._new_slots is None

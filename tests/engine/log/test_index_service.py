@@ -7,6 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("numba")
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,8 +18,10 @@ from engine.files.disk import Disk
 from engine.files.operations import Doing, Operation
 from engine.format.hashing import index_key_hash
 from engine.format.index_file import IndexLayout
+from engine.log import index_file
 from engine.log.index_file import IndexFile
 from engine.log.index_service import IndexService
+from engine.log.kernels.index import Linker
 from tests.engine.log.indexes import FOREVER, LAYOUT, START, Place, keys_of, some_rows
 
 
@@ -75,6 +80,28 @@ def test_full_files_get_successors(place: Place, size: int) -> None:
     assert again.put(keys_of(rows)) == 0
     assert again.put(keys_of(some_rows(3, start=100))) == 3
     again.shutdown()
+
+
+def test_new_files_gather_their_slots_where_many_keys_are_expected(
+    real: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "_WORTH_GATHERING", 100)
+    monkeypatch.setattr(IndexFile, "_linker_if_worth", lambda _: Linker())
+    rows = some_rows(100)
+    seen = []
+    for expected in (99, 100):
+        service = Place(real.disk, f"{real.root}/{expected}").service(clock=lambda: START)
+        service.expect_keys(expected)
+        for start in range(0, 100, 20):
+            assert service.put(keys_of(rows[start : start + 20])) == 20
+        assert service.files[-1]._gathers == (expected == 100)
+        service.flush_all()
+        assert [file.verify().fault for file in service.files] == [None] * 3
+        service.put(keys_of(some_rows(40, start=100)))
+        assert not service.files[-1]._gathers  # what comes after the flush was not expected
+        service.shutdown()
+        seen.append([Path(file.path).read_bytes() for file in service.files])
+    assert seen[0] == seen[1]
 
 
 def test_names_ascend_when_the_clock_goes_back(place: Place) -> None:

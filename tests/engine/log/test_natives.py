@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import random
 import struct
 import sys
@@ -442,8 +443,15 @@ def test_what_a_record_needs_is_asked_before_a_byte_is_written() -> None:
         message._replace(prepared_transaction_offset=1),
         message._replace(prepared_transaction_offset=1 << 70),
         message._replace(prepared_transaction_offset="0"),  # type: ignore[arg-type]
-        message._replace(store_host=Host(bytes(4), 1)),
+        message._replace(topic=Text("T")),
+        message._replace(queue_id=False),
+        message._replace(flag=0.0),  # type: ignore[arg-type]
+        message._replace(reconsume_times=False),
+        message._replace(prepared_transaction_offset=False),
+        message._replace(store_host=V6),
+        message._replace(store_host=("1.2.3.4", 5)),  # type: ignore[arg-type]
         message._replace(born_host=V6),
+        message._replace(born_host=Host(bytes(4), True)),
         message._replace(born_host=Host(b"abc", 1)),
         message._replace(born_host=Host(bytes(4), 1 << 31)),
         message._replace(born_host=Host("text", 1)),  # type: ignore[arg-type]
@@ -488,6 +496,15 @@ class Fixed:
     __slots__ = ()
 
 
+class Text(str):
+    """A topic that compares itself."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("Python code in the middle of a put")
+
+
 def to_lay(
     one: object,
     template: Prepared,
@@ -501,7 +518,7 @@ def to_lay(
     """What `CommitLog.append` gives to the native."""
     name = ("T", 0, 0, 0, 0)
     destinations = {name: template.destination.laid} if known is ... else known
-    constants = (most, dict, int, AppendResult, "wrote_position", "ip", "port", None)
+    constants = (most, dict, int, str, Host, AppendResult, "wrote_position", ("ip", "port"), None)
     return (one, destinations, table, begin, stored, constants)
 
 
@@ -509,9 +526,87 @@ def test_a_record_that_can_not_be_counted_does_not_look_like_one() -> None:
     lay, message = builtin(LAY), Message("T", b"body", properties={"KEYS": "k"})
     template, memory = preparer().one(message), memoryview(bytearray(400))
     assert isinstance(template, Prepared)
+    table: dict[object, object] = {template.destination.queue: 5}
     with pytest.raises(AttributeError):
-        lay(Fixed(), memory, 0, 400, 400, to_lay(message, template, {template.destination.queue: 5}, 0))
-    assert bytes(memory[:8]) == bytes(8)
+        lay(Fixed(), memory, 0, 400, 400, to_lay(message, template, table, 0))
+    assert (bytes(memory[:8]), list(table.values())) == (bytes(8), [5])
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_garbage_that_is_collected_in_the_middle_changes_no_record(clears: bool) -> None:
+    """Python 3.11 collects where a tuple is made: what runs then may change the properties, or forget destinations."""
+    lay = builtin(LAY)
+    seen = set()
+    for count in range(40):
+        known, properties_of_it = preparer(), {"K": "v"}
+        message = Message("T" * 100, b"body", properties=properties_of_it)
+        one = known.one(message)
+        assert isinstance(one, Prepared)
+        table = {one.destination.queue: 5}
+        template = one.destination.template
+        del one
+        memory, armed = memoryview(bytearray(4096)), [False]
+
+        def collected(
+            phase: str,
+            _: object,
+            armed: list[bool] = armed,
+            known: Preparer = known,
+            its: dict[str, str] = properties_of_it,
+        ) -> None:
+            if phase == "start" and armed.pop():
+                armed.append(False)
+                its.update({f"key{n}": "x" * 50 for n in range(20)})
+                if clears:
+                    for memo in (known.plain, known._known, known._of_hosts):
+                        memo.clear()  # type: ignore[attr-defined]
+
+        what = (
+            message,
+            known.plain,
+            table,
+            9,
+            77,
+            (100, dict, int, str, Host, AppendResult, "wrote_position", ("ip", "port"), None),
+        )
+        gc.collect()
+        gc.disable()
+        before = gc.get_threshold()
+        gc.callbacks.append(collected)
+        try:
+            gc.set_threshold(gc.get_count()[0] + count, 10, 10)
+            armed[0] = True
+            gc.enable()
+            answer = lay(Place(), memory, 0, 4096, 4096, what)
+        finally:
+            gc.disable()
+            gc.callbacks.remove(collected)
+            gc.set_threshold(*before)
+            gc.enable()
+        seen.add((armed[0], answer is None))
+        if answer is not None:
+            again = preparer().one(message)
+            assert isinstance(again, Prepared)
+            assert again.destination.template.topic == template.topic
+            assert bytes(memory[: answer.size]) == again.record(5, 9, 77)
+        assert not any(memory[0 if answer is None else answer.size :])
+    assert (True, False) in seen
+    assert sys.version_info >= (3, 12) or (False, clears) in seen
+
+
+def test_a_host_that_is_none_is_refused(tmp_path: Path) -> None:
+    """What is known of a destination with such a host would be no head of a record, for everybody's puts."""
+    builtin(LAY)
+    with MessageStore.open(StoreConfig(store_path_root_dir=tmp_path / "store")) as store:
+        for number in range(natives.MANY + 90):
+            odd = Host(bytes(number % 20), 1)
+            results = [
+                store.put(Message("T", b"body", number % 3, {"K": "v"}, **hosts))
+                for hosts in ({"born_host": odd}, {"store_host": odd}, {})
+            ]
+            fine = number % 20 in (4, 16)
+            assert [result.ok for result in results] == [fine, fine, True]
+        assert store.dispatch.wait_dispatched(store.log.max_offset, 30_000)
 
 
 @pytest.mark.parametrize("lays", [False, True])
@@ -538,7 +633,7 @@ def test_each_client_has_its_own_host_in_its_records(
         assert store.dispatch.wait_dispatched(store.log.max_offset, 30_000)
 
 
-def test_a_lack_of_descriptors_puts_a_native_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lack_of_descriptors_or_threads_puts_a_native_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a put needs of it is imported in the middle of one: the put is made the plain way."""
     builtin(LAY)
     lane = FastLane("engine.log.kernels.lay", "lay")
@@ -546,8 +641,14 @@ def test_a_lack_of_descriptors_puts_a_native_off(monkeypatch: pytest.MonkeyPatch
     def refused() -> bool:
         raise OSError(errno.EMFILE, "too many open files")
 
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
     with monkeypatch.context() as patch:
         patch.setattr(lane, "load", refused)
+        assert lane.after(natives.MANY) is None
+        patch.setattr(lane, "load", lambda: False)
+        patch.setattr(threading.Thread, "start", no_thread)
         assert lane.after(natives.MANY) is None
     assert lane.after(natives.MANY - 1) is None
     assert lane.after(1) is not None
