@@ -43,6 +43,8 @@ _MOST_LAID = 64 << 10
 """Bytes of a body that is laid: a longer one gets its CRC before the append lock is taken."""
 _TEMPLATES = 10_000
 """Templates that are kept: a store has that many queues at most, as a rule."""
+_CLIENTS = 256
+"""Templates that are kept beside for clients that send to one queue in turn; each connection is another client."""
 
 
 Laid: TypeAlias = "tuple[bytes, TopicQueue, Host, Host]"
@@ -249,11 +251,12 @@ class Preparer:
         destination = self._of_hosts.get(with_hosts)
         if destination is None:
             destination = Destination(message, sealed=self._sealed, long_topics=self._long_topics)
-            if len(self._of_hosts) >= _TEMPLATES:
-                self.plain.clear()
-                self._known.clear()
+            if len(self._of_hosts) >= _CLIENTS:
                 self._of_hosts.clear()
             self._of_hosts[with_hosts] = destination
+        if len(self._known) >= _TEMPLATES:
+            self.plain.clear()
+            self._known.clear()
         self._known[name] = destination
         if destination.laid is not None:
             self.plain[name] = destination.laid

@@ -609,6 +609,15 @@ def test_a_host_that_is_none_is_refused(tmp_path: Path) -> None:
         assert store.dispatch.wait_dispatched(store.log.max_offset, 30_000)
 
 
+def test_clients_that_come_and_go_leave_nothing() -> None:
+    """Each connection is a client with a port of its own: 10,000 of them held 40 MiB of a daemon's memory."""
+    known = preparer()
+    for number in range(1000):
+        assert known.one(Message("T", b"body", born_host=Host(bytes(4), number)))
+    assert len(known._of_hosts) <= 256
+    assert len(known._known) == len(known.plain) == 1
+
+
 @pytest.mark.parametrize("lays", [False, True])
 def test_each_client_has_its_own_host_in_its_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lays: bool
