@@ -554,8 +554,8 @@ def test_garbage_that_is_collected_in_the_middle_changes_no_record(clears: bool)
             known: Preparer = known,
             its: dict[str, str] = properties_of_it,
         ) -> None:
-            if phase == "start" and armed.pop():
-                armed.append(False)
+            if phase == "start" and armed[0]:
+                armed[0] = False
                 its.update({f"key{n}": "x" * 50 for n in range(20)})
                 if clears:
                     for memo in (known.plain, known._known, known._of_hosts):
