@@ -345,8 +345,8 @@ class IndexFile(IndexReader):
         store_timestamp: NDArray[np.int64],
     ) -> None:
         columns = (key_hash, physical_offset, store_timestamp)
-        first, begin = self._first_and_begin(store_timestamp)
-        self._put_entries(columns, *linker.link(memory, columns, first, begin))
+        begin = self._begin_with(store_timestamp)
+        self._put_entries(columns, begin, *linker.link(memory, columns, self._header.index_count, begin))
         linker.name(memory)
 
     def _put_gathered(
@@ -355,7 +355,8 @@ class IndexFile(IndexReader):
         columns = (key_hash, physical_offset, store_timestamp)
         slots = self._new_slots or self._slots_anew()
         self._new_slots = None  # should anything fail, they name keys that are not there
-        self._put_entries(columns, *slots.link(columns, *self._first_and_begin(store_timestamp)))
+        begin = self._begin_with(store_timestamp)
+        self._put_entries(columns, begin, *slots.link(columns, self._header.index_count, begin))
         self._new_slots = slots
 
     def _slots_anew(self) -> NewSlots:
@@ -378,24 +379,23 @@ class IndexFile(IndexReader):
             self._file.write_many_at(HEADER_SIZE, slots.memory)
             self._gathers, self._new_slots = False, None
 
-    def _first_and_begin(self, store_timestamp: NDArray[np.int64]) -> tuple[int, int]:
-        """The next entry's number, and what time differences count from (ms)."""
-        first = self._header.index_count
-        return first, int(store_timestamp[0]) if first == 1 else self._header.begin_timestamp
+    def _begin_with(self, store_timestamp: NDArray[np.int64]) -> int:
+        """What time differences count from (ms), now that entries with these store times are to come."""
+        return int(store_timestamp[0]) if self._header.index_count == 1 else self._header.begin_timestamp
 
     def _put_entries(
         self,
         columns: tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]],
+        begin: int,
         entries: NDArray[np.uint8],
         fresh: int,
     ) -> None:
         """Write linked entries, and the header that counts them."""
         key_hash, physical_offset, store_timestamp = columns
         header = self._header
-        first = header.index_count
-        begin, begin_offset = header.begin_timestamp, header.begin_phy_offset
+        first, begin_offset = header.index_count, header.begin_phy_offset
         if first == 1:
-            begin, begin_offset = int(store_timestamp[0]), int(physical_offset[0])
+            begin_offset = int(physical_offset[0])
             diff = time_diff(begin, header.begin_timestamp)
             entries[POSITION_TIME_DIFF:POSITION_PREVIOUS] = list(diff.to_bytes(4, "big"))
         self._file.write_many_at(self.layout.entry_position(first), memoryview(cast("bytes", entries)))
