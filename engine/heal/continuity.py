@@ -51,7 +51,8 @@ def judge_continuity(
     deriver = Deriver(DeriveRules.of(config), numbers)
     judge = _Judge(numbers, ranges)
     scanner = Scanner(log, max_message_size=config.max_message_size)
-    events = scan_ahead(scanner, log.segments[0].offset, prepare=deriver.prepare, resume=True, threads=jobs)
+    prepare = deriver.prepare_and_let_go
+    events = scan_ahead(scanner, log.segments[0].offset, prepare=prepare, resume=True, threads=jobs)
     for event, prepared in events:
         if isinstance(event, RecordBatch):
             units, _ = deriver.finish(event, prepared or [])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from engine.errors import StorageError
 from engine.format import sysflag
 from engine.format.judge import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -32,28 +33,40 @@ class RecordBatch:
 
     Attributes:
         base: physical offset of the buffer's first byte.
-        buffer: bytes of the log; the records lie in it.
         table: int64[n, 13], the fields of `Row`, of a batch that was read by the kernels; None of any other.
         lead: bytes before the first record that belong to it: the header of its DLedger entry.
     """
 
     __slots__ = (
         "_ascends",
+        "_buffer",
         "_columns",
         "_in_place",
         "_messages",
         "_newest",
+        "_read",
         "_rows",
+        "_size",
         "base",
-        "buffer",
         "lead",
         "table",
     )
 
-    def __init__(self, base: int, buffer: memoryview, rows: list[Row] | NDArray[np.int64], *, lead: int = 0) -> None:
+    def __init__(
+        self,
+        base: int,
+        buffer: memoryview,
+        rows: list[Row] | NDArray[np.int64],
+        *,
+        lead: int = 0,
+        read: Callable[[int, int], memoryview] | None = None,
+    ) -> None:
+        """`read`: of a physical offset and a length, reads the buffer once more (see `let_go`)."""
         self.base = base
         self.lead = lead
-        self.buffer = buffer
+        self._buffer: memoryview | None = buffer
+        self._read = read
+        self._size = len(buffer)
         self._rows: list[Row] | None = None
         self._in_place = False
         self._columns: NDArray[np.int64] | None = None
@@ -65,6 +78,25 @@ class RecordBatch:
             self._rows = rows
         else:
             self.table = rows
+
+    @property
+    def buffer(self) -> memoryview:
+        """Bytes of the log; the records lie in it. Raises StorageError: after `let_go` alone."""
+        if self._buffer is None:
+            assert self._read is not None
+            buffer = self._read(self.base, self._size)
+            if len(buffer) < self._size:
+                raise StorageError(f"the log has become shorter while it was read, at {self.base + len(buffer)}")
+            self._buffer = buffer
+        return self._buffer
+
+    def let_go(self) -> None:
+        """Hold the bytes no longer, for who has taken of them what is wanted: who asks for them has them read again.
+
+        The next batch is read into the same memory then, which the processor's caches still hold.
+        """
+        if self._read is not None:
+            self._buffer = None
 
     @property
     def rows(self) -> list[Row]:
@@ -166,7 +198,7 @@ class RecordBatch:
     def first(self, count: int) -> RecordBatch:
         """The first `count` ≥ 1 records."""
         rows = self.rows[:count] if self.table is None else self.table[:count]
-        return RecordBatch(self.base, self.buffer, rows, lead=self.lead)
+        return RecordBatch(self.base, self.buffer, rows, lead=self.lead, read=self._read)
 
     def note(self, *, messages: int, newest: int, ascends: bool, in_place: bool) -> None:
         """Somebody has looked at each record: `messages`, `newest_store_timestamp` and `ascends` are these.

@@ -174,6 +174,13 @@ class Deriver:
             )
         return parts
 
+    def prepare_and_let_go(self, batch: RecordBatch) -> list[DerivedPart]:
+        """As `prepare`, for who wants nothing else of the records' bytes: they aren't held (`RecordBatch.let_go`)."""
+        parts = self.prepare(batch)
+        if parts and not self.rules.batch_topics and not any(len(part.odd) or len(part.new) for part in parts):
+            batch.let_go()  # else `finish` wants them
+        return parts
+
     def finish(self, batch: RecordBatch, parts: list[DerivedPart]) -> tuple[Units, Keys]:
         """The other half, batches in log order: queues get their numbers, odd records are derived.
 

@@ -355,11 +355,18 @@ class Scanner:
 
             table, stop = fast_walk_entries(buffer, 0, room, at, check_crc=self._check_crc, bare=bare)
             table = table[: table[:, 0].searchsorted(limit)]
-            return _in_entries(at, buffer, table), stop
+            return self._in_entries(at, buffer, table), stop
         rows: list[Row] = []
         stop = walk_entries(buffer, 0, room, at, rows, check_crc=self._check_crc, bare=bare)
         self._count_plain(stop.position)
-        return _in_entries(at, buffer, _before(rows, limit)), stop
+        return self._in_entries(at, buffer, _before(rows, limit)), stop
+
+    def _in_entries(self, base: int, buffer: memoryview, rows: list[Row] | NDArray[np.int64]) -> RecordBatch | None:
+        """A batch of records in entries; the first may have no header."""
+        if not len(rows):
+            return None
+        lead = HEAD_SIZE if rows[0][0] >= HEAD_SIZE else 0
+        return RecordBatch(base, buffer, rows, lead=lead, read=self._source.read)
 
     def _count_plain(self, size: int) -> None:
         """So many bytes were read without kernels: of a long log the rest is read by them."""
@@ -373,12 +380,12 @@ class Scanner:
         if self._fast is not None and len(buffer) > self._few:
             table, stop = self._fast(buffer, 0, room, check_crc=self._check_crc)
             table = table[: table[:, 0].searchsorted(limit)]
-            return RecordBatch(at, buffer, table) if len(table) else None, stop
+            return RecordBatch(at, buffer, table, read=self._source.read) if len(table) else None, stop
         rows: list[Row] = []
         stop = walk(buffer, 0, room, rows, check_crc=self._check_crc)
         self._count_plain(stop.position)
         rows = _before(rows, limit)
-        return RecordBatch(at, buffer, rows) if rows else None, stop
+        return RecordBatch(at, buffer, rows, read=self._source.read) if rows else None, stop
 
     def _read(self, at: int, length: int, need: int = 0) -> memoryview:
         """Up to `length` bytes from `at` on; near a page that can't be read, what lies before it (`need` at least)."""
@@ -489,13 +496,6 @@ def ready_kernels() -> None:
     fast_walk = load_fast_walk()
     if fast_walk is not None:
         fast_walk(bytes(MIN_RECORD_SIZE), 0, MIN_RECORD_SIZE)
-
-
-def _in_entries(base: int, buffer: memoryview, rows: list[Row] | NDArray[np.int64]) -> RecordBatch | None:
-    """A batch of records in entries; the first may have no header."""
-    if not len(rows):
-        return None
-    return RecordBatch(base, buffer, rows, lead=HEAD_SIZE if rows[0][0] >= HEAD_SIZE else 0)
 
 
 def _before(rows: list[Row], limit: int) -> list[Row]:

@@ -57,7 +57,9 @@ def tables_of(
     scanner = Scanner(log, max_message_size=config.max_message_size)
     units: list[Units] = []
     keys: list[Keys] = []
-    for event, parts in scan_ahead(scanner, segment.offset, segment.end, prepare=deriver.prepare, resume=True):
+    for event, parts in scan_ahead(
+        scanner, segment.offset, segment.end, prepare=deriver.prepare_and_let_go, resume=True
+    ):
         if isinstance(event, RecordBatch) and parts is not None:
             some_units, some_keys = deriver.finish(event, parts)
             units.append(some_units)

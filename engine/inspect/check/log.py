@@ -133,6 +133,7 @@ class _Prepared(NamedTuple):
     parts: list[DerivedPart]
     doubts: tuple[Doubt, ...]
     crc_faults: tuple[CrcFault, ...]
+    inert: list[int]
 
 
 class _Run:
@@ -258,8 +259,10 @@ class _Run:
         return scan_ahead(scanner, start, end, prepare=self._prepare, resume=True, threads=threads)
 
     def _prepare(self, batch: RecordBatch) -> _Prepared:
-        """What a thread does."""
-        return _Prepared(self._deriver.prepare(batch), doubts_of(batch), crc_faults_of(batch, self._demand)[1])
+        """What a thread does. The bytes of the records are held only where somebody wants more of them."""
+        doubts, crc_faults, inert = doubts_of(batch), crc_faults_of(batch, self._demand)[1], inert_in(batch)
+        prepare = self._deriver.prepare_and_let_go if self._entries is None and not inert else self._deriver.prepare
+        return _Prepared(prepare(batch), doubts, crc_faults, inert)
 
     def _end(self, segment: Segment) -> int:
         return segment.end if self._task.stop is None else min(segment.end, self._task.stop)
@@ -290,7 +293,8 @@ class _Run:
             part.findings.add(
                 "record-displaced", group, place(segment.path, at), f"at {at}: its physicalOffset is {stored}"
             )
-        for i in inert_in(batch):
+        prepared = prepared or self._prepare(batch)
+        for i in prepared.inert:
             at = batch.offset(i)
             if at not in self._bridged:
                 size = len(batch.record(i))
@@ -299,12 +303,11 @@ class _Run:
                 part.findings.add("log-bridged", segment.path, place(segment.path, at), detail, hint=_MOVED_AWAY)
         if self._entries is not None and segment.in_entries:
             self._entries.feed(batch, segment)
-        parts, doubts, crc_faults = prepared or self._prepare(batch)
-        self._doubtful.add(doubts, segment)
-        add_faults(self._crc_faults, crc_faults)
+        self._doubtful.add(prepared.doubts, segment)
+        add_faults(self._crc_faults, prepared.crc_faults)
         if len(self._crc_faults) > MOST_CRC_FAULTS:
             self._property_crcs(segment)
-        units, keys = self._deriver.finish(batch, parts)
+        units, keys = self._deriver.finish(batch, prepared.parts)
         self._queues.feed(units)
         if self._keys is not None:
             self._keys.feed(batch, keys)

@@ -160,11 +160,12 @@ class ScanCheckpoint:
             until = segment.end if end is None else min(end, segment.end)
             sound = True
             wanted = derive or writing is not None
+            prepare = deriver.prepare_and_let_go if derive else deriver.prepare  # else somebody wants what records say
             events = scan_ahead(
                 scanner,
                 max(start, segment.offset),
                 until,
-                prepare=deriver.prepare if wanted else _nothing,
+                prepare=prepare if wanted else _nothing,
                 resume=resume,
                 threads=self._jobs,
             )

@@ -161,7 +161,8 @@ def build(
         try:
             if index is not None:
                 index.take_over(scanner)
-            events = scan_ahead(scanner, first.offset, prepare=deriver.prepare, resume=True, threads=jobs)
+            prepare = deriver.prepare_and_let_go
+            events = scan_ahead(scanner, first.offset, prepare=prepare, resume=True, threads=jobs)
             with BackgroundWorker(disk) as worker:
                 held: list[tuple[Units, Keys]] = []
                 many = 0
@@ -231,7 +232,7 @@ def demand_sound(
     config = files.config
     with ClosedLog(disk, files.log) as log:
         scanner = Scanner(log, check_crc=config.check_crc_on_recover, max_message_size=config.max_message_size)
-        events = scan_ahead(scanner, first.offset, prepare=lambda _: None, resume=True, threads=jobs)
+        events = scan_ahead(scanner, first.offset, prepare=RecordBatch.let_go, resume=True, threads=jobs)
         for batch, _ in _sound(events, files, known_places(disk, files.root).accepted, []):
             if progress is not None:
                 progress(batch.end - first.offset, files.log[-1].end - first.offset)

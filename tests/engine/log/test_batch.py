@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.errors import StorageError
 from engine.format import sysflag
 from engine.format.message import Message
 from engine.log.batch import RecordBatch
@@ -54,3 +55,27 @@ def test_records_by_queue(put: list[tuple[str, int, int]], data: st.DataObject) 
         assert batch.store_timestamps().tolist() == [row.store_timestamp for row in batch.rows]
         assert batch.stored_offsets().tolist() == [row.stored_offset for row in batch.rows]
         assert batch.consumable().tolist() == [sysflag.is_consumable(row.sys_flag) for row in batch.rows]
+
+
+def test_bytes_that_were_let_go_are_read_again() -> None:
+    built = logs.build([Message("T", b"body %d" % i, properties={"KEYS": f"k{i}"}) for i in range(30)])
+    for batch in batches(built):
+        records = [bytes(batch.record(i)) for i in range(len(batch))]
+        reads = built.log.reads
+        batch.let_go()
+        assert batch.messages == len(batch.offsets()) == 30
+        assert built.log.reads == reads, "what the table has needs no bytes"
+        assert [bytes(batch.record(i)) for i in range(len(batch))] == records
+        assert bytes(batch.first(3).body(2)) == b"body 2"
+        assert built.log.reads == reads + 1, "once, for as long as they are held"
+
+
+def test_bytes_that_were_let_go_and_are_gone() -> None:
+    for place in range(2):
+        built = logs.build([Message("T", b"body %d" % i) for i in range(30)])
+        for batch in batches(built)[place : place + 1]:
+            batch.let_go()
+            (data,) = built.log.files.values()
+            del data[batch.end - 5 :]
+            with pytest.raises(StorageError, match=f"shorter while it was read, at {batch.end - 5}"):
+                batch.topic(0)

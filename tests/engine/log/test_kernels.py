@@ -295,6 +295,27 @@ def test_batches_prepared_beside_each_other() -> None:
             same(table, wanted)
 
 
+def test_who_lets_the_bytes_go_derives_the_same() -> None:
+    """Those of a batch with a new queue, or a record that kernels don't take, are wanted once more; of others never."""
+    put = [
+        Message(f"Topic{i % 7}", b"x" * 50, i % 5, {"KEYS": f"k{i}", "TAGS": "é" if i % 40 == 1 else "t"})
+        for i in range(900)
+    ]
+    log = logs.build(put, segment_size=1 << 20).log
+    expected, deriver = (Deriver(DeriveRules(), QueueNumbers()) for _ in range(2))
+    for batch in batches(Scanner(log, kernels=True, window=2000).scan(0)):
+        wanted = expected.derive(batch)
+        parts = deriver.prepare_and_let_go(batch)
+        reads = log.reads
+        for table, one in zip(deriver.finish(batch, parts), wanted, strict=True):
+            same(table, one)
+        assert log.reads == reads, "nothing was let go that is wanted"
+        plain = not any(len(part.odd) or len(part.new) for part in parts)
+        assert bytes(batch.record(0))
+        assert log.reads == reads + plain
+    assert plain
+
+
 # --- stores ----------------------------------------------------------------------------------------------------------
 
 
