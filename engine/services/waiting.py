@@ -17,16 +17,16 @@ _OK = PutMessageStatus.PUT_OK
 class FlushFuture:
     """PUT_OK when durable, another status when it took too long or nobody was there, or the error of what failed.
 
-    Thread-safe. Beside concurrent.futures.Future: no condition until somebody blocks, and the first outcome counts.
+    Thread-safe. Beside concurrent.futures.Future: no condition, for which those who block would queue once more when
+    they are told; and the first outcome counts.
     """
 
-    __slots__ = ("_calls", "_event", "_lock", "_outcome")
+    __slots__ = ("_calls", "_lock", "_outcome")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._outcome: PutMessageStatus | RStoreError | None = None
         self._calls: list[Callable[[], object]] = []
-        self._event: threading.Event | None = None
 
     @classmethod
     def settled(cls, outcome: PutMessageStatus | RStoreError) -> FlushFuture:
@@ -52,8 +52,6 @@ class FlushFuture:
                 return
             self._outcome = outcome
         calls, self._calls = self._calls, []  # who is told may hold this: a ring, for the garbage collector to find
-        if self._event is not None:
-            self._event.set()
         failure: Exception | None = None
         for call in calls:
             try:
@@ -73,11 +71,10 @@ class FlushFuture:
 
     def wait(self, timeout_s: float) -> bool:
         """Whether there is an outcome after `timeout_s` at most."""
-        with self._lock:
-            if self._outcome is not None:
-                return True
-            event = self._event = self._event or threading.Event()
-        return event.wait(timeout_s)
+        told = threading.Lock()
+        told.acquire()
+        self.then(told.release)
+        return told.acquire(timeout=timeout_s)
 
 
 class Pending(NamedTuple):
