@@ -28,7 +28,7 @@ from tests.load.clients import rolled_back
 from tests.load.run import Held, start
 
 SECONDS = int(os.environ.get("RSTORE_SOAK") or 48)
-WARM_UP_S = 240
+WARM_UP_S = 150
 """At most (see `warm_up`)."""
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(SECONDS + WARM_UP_S + 200)]
 
@@ -51,7 +51,7 @@ BUSY = "2 "
 """Flow control: a machine that is short of everything may be slow for a moment, and what was refused isn't stored."""
 PATIENCE_S = 120
 SETTLE_S = 8
-"""Until the kernels that numba has got ready are taken, and as many files are there as stay."""
+"""Until as many files are there as stay."""
 MIB = 1 << 20
 
 
@@ -90,7 +90,7 @@ def test_it_is_the_same_at_the_end(tmp_path: Path) -> None:
             start("consume", names, "all", clients=2, retry_every=100, hang_up_every=400) as everything,
             start("consume", names, "some", clients=1, tags="a || b") as some,
         ):
-            warm_up(pid, root)
+            warm_up(root)
             samples = sampled(pid)
             producers = (tags, mixed, brief)
             for one in producers:
@@ -118,22 +118,16 @@ def test_it_is_the_same_at_the_end(tmp_path: Path) -> None:
     assert found.ok, found.findings
 
 
-def warm_up(pid: int, root: Path) -> None:
-    """Wait for what happens once in a daemon's life, and takes memory.
+def warm_up(root: Path) -> None:
+    """Wait for the first file that expires: until then they pile up.
 
-    Files pile up until the first of them expires (DefaultMessageStore#addScheduleTask begins to clean after a minute);
-    numba comes after so many calls of a kernel (`engine.log.kernels.jit`), at about 8,000 batches of messages: later
-    where a machine is slow, and batches are larger.
+    Source: DefaultMessageStore#addScheduleTask, which begins to clean after a minute.
     """
     begun = time.monotonic()
-    expired = numba = False
-    while not (expired and numba) and time.monotonic() < begun + WARM_UP_S:
+    while not int(min((file.name for file in (root / "commitlog").iterdir()), default="0")):
+        assert time.monotonic() < begun + WARM_UP_S, "nothing has expired"
         time.sleep(1)
-        expired = int(min(file.name for file in (root / "commitlog").iterdir())) > 0
-        numba = "libllvmlite" in Path(f"/proc/{pid}/maps").read_text()
-    assert expired, "nothing has expired"
     time.sleep(SETTLE_S)
-    print(f"warm after {time.monotonic() - begun:.0f} s, with numba: {numba}")
 
 
 def sampled(pid: int) -> list[Held]:

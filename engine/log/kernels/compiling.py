@@ -24,7 +24,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from llvmlite import binding, ir
-from numba import config, njit, typeof, types
+from numba import config, njit, types
 from numba.core.caching import FunctionCache
 from numba.np.numpy_support import as_dtype
 
@@ -130,11 +130,6 @@ def _with_made(function: FunctionType) -> FunctionType:
 
 def _made(value: Any) -> Any:
     return value.made() if isinstance(value, MadeLater) else value
-
-
-def prepare(kernel: Any, arguments: tuple[Any, ...]) -> None:
-    """Have numba compile a kernel for arguments of these kinds, or take it from its cache, without a call of it."""
-    kernel.compile(tuple(map(typeof, arguments)))
 
 
 def new_objects(kernel: Any) -> dict[Any, _Compiled]:

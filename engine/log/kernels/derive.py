@@ -49,6 +49,11 @@ _BLANK = ord(" ")
 _TAG_MARK = np.frombuffer(TAG_MARK.encode(), dtype=np.uint8)
 _ODD = 1
 _DELAYED = 2
+# Rows of the arrays that the kernel fills: few arrays, as each that a call takes costs a microsecond or two.
+_QUEUE_OFFSET, _OFFSET, _CODE, _TIME = range(_WIDE := 4)
+_NEW, _ODD_ONE = range(_MARKS := 2)
+_ENTRY, _SIZE = range(_NARROW := 2)
+_KEY_OFFSET, _KEY_TIME = range(_KEY_WIDE := 2)
 
 
 def _name(text: str) -> NDArray[np.uint8]:
@@ -83,6 +88,11 @@ class KnownQueues(NamedTuple):
     flags: NDArray[np.uint8]
     starts: NDArray[np.int64]
     topics: NDArray[np.uint8]
+
+    @property
+    def lasts(self) -> bool:
+        """Whether one is given to many calls (`engine.log.kernels.kept.LastTuple`)."""
+        return True
 
     @classmethod
     def none(cls) -> KnownQueues:
@@ -152,17 +162,16 @@ def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: Known
     data = np.frombuffer(batch.buffer, dtype=np.uint8)
     data.flags.writeable = False
     left = len(batch.table) - begin
-    wide = [np.empty(left, dtype=np.int64) for _ in range(4)]
-    narrow = [np.empty(left, dtype=np.int32) for _ in range(2)]
+    wide = np.empty((_WIDE, left), dtype=np.int64)
+    narrow = np.empty((_NARROW, left), dtype=np.int32)
     keys = 3 * left + int(batch.table[begin:, 12].max()) // 2 + 2  # so that any record finds room
     key_hash = np.empty(keys, dtype=np.int32)
-    key_wide = [np.empty(keys, dtype=np.int64) for _ in range(2)]
-    marks = [np.empty(left, dtype=np.int64) for _ in range(2)]
+    key_wide = np.empty((_KEY_WIDE, keys), dtype=np.int64)
+    marks = np.empty((_MARKS, left), dtype=np.int64)
     end, units, keys, fresh, odd, moved, messages, newest, back = _derive(
         data, batch.table, begin, batch.base,
         rules.index, rules.tag_keys, rules.multi_dispatch, known, known.slots.copy(),
-        narrow[0], wide[0], wide[1], narrow[1], wide[2], wide[3],
-        key_hash, key_wide[0], key_wide[1], marks[0], marks[1],
+        narrow, wide, key_hash, key_wide, marks,
     )  # fmt: skip
     return DerivedPart(
         end,
@@ -171,17 +180,17 @@ def derive_part(batch: RecordBatch, begin: int, rules: DeriveRules, known: Known
         newest,
         back,
         len(known.queue_ids),
-        narrow[0][:units],
-        wide[0][:units],
-        wide[1][:units],
-        narrow[1][:units],
-        wide[2][:units],
-        wide[3][:units],
+        narrow[_ENTRY, :units],
+        wide[_QUEUE_OFFSET, :units],
+        wide[_OFFSET, :units],
+        narrow[_SIZE, :units],
+        wide[_CODE, :units],
+        wide[_TIME, :units],
         key_hash[:keys].copy(),
-        key_wide[0][:keys],
-        key_wide[1][:keys],
-        marks[0][:fresh],
-        marks[1][:odd],
+        key_wide[_KEY_OFFSET, :keys],
+        key_wide[_KEY_TIME, :keys],
+        marks[_NEW, :fresh],
+        marks[_ODD_ONE, :odd],
     )
 
 
@@ -287,8 +296,7 @@ def _put_key(key_hash: Any, count: int, h: Any) -> None:
 @compiled
 def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
     data: Any, table: Any, begin: int, base: int, index: bool, tags: bool, multi: bool, known: Any, slots: Any,
-    entries: Any, queue_offsets: Any, offsets: Any, sizes: Any, codes: Any, times: Any,
-    key_hash: Any, key_offsets: Any, key_times: Any, new: Any, odd: Any,
+    narrow: Any, wide: Any, key_hash: Any, key_wide: Any, marked: Any,
 ) -> tuple[int, int, int, int, int, int, int, int, int]:  # fmt: skip
     """Fill the columns; (record after the last one, units, keys, new queues, odd and moved records, messages, newest
     store time, records that were stored before the one in front)."""
@@ -339,7 +347,7 @@ def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
                     if entry < 0:
                         entry = there + fresh
                         slots[slot] = entry
-                        new[fresh] = record
+                        marked[_NEW, fresh] = record
                         fresh += 1
                         break
                     if entry < there:
@@ -351,7 +359,7 @@ def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
                         ):
                             break
                     else:
-                        first = table[new[entry - there]]
+                        first = table[marked[_NEW, entry - there]]
                         if (
                             first[2] == queue_id
                             and first[10] == topic_length
@@ -416,21 +424,21 @@ def _derive(  # noqa: PLR0912, PLR0915 - one loop on purpose
                 _put_key(key_hash, keys, h)
                 keys += 1
             for key in range(before, keys):
-                key_offsets[key] = place
-                key_times[key] = stored
+                key_wide[_KEY_OFFSET, key] = place
+                key_wide[_KEY_TIME, key] = stored
         if is_odd or seen & _HIGH_BITS:
             keys = before
-            odd[odds] = record
+            marked[_ODD_ONE, odds] = record
             odds += 1
             record += 1
             continue
         if consumable:
-            entries[units] = entry
-            queue_offsets[units] = table[record, 3]
-            offsets[units] = place
-            sizes[units] = size
-            codes[units] = np.int32(code)
-            times[units] = stored
+            narrow[_ENTRY, units] = entry
+            wide[_QUEUE_OFFSET, units] = table[record, 3]
+            wide[_OFFSET, units] = place
+            narrow[_SIZE, units] = size
+            wide[_CODE, units] = np.int32(code)
+            wide[_TIME, units] = stored
             units += 1
         record += 1
     return record, units, keys, fresh, odds, moved, messages, newest, back

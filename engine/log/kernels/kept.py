@@ -105,7 +105,28 @@ class LinkedCode(NamedTuple):
     outer: tuple[tuple[int, str], ...]
 
 
-def flattened(arguments: tuple[Any, ...]) -> tuple[Kinds, list[int]] | None:
+class LastTuple:
+    """The named tuple that a kernel was given last, and what it is flat: most calls are given it again.
+
+    It is held until another one comes, with its arrays, which may be written to meanwhile but not resized: that is for
+    its class to say (`lasts`).
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: tuple[object, tuple[Kinds, list[int]] | None] = (None, None)
+
+    def flattened(self, value: tuple[Any, ...]) -> tuple[Kinds, list[int]] | None:
+        """As the function, of the items of a tuple."""
+        known, flat = self._known
+        if known is not value:
+            flat = flattened(tuple(value))
+            self._known = (value, flat)
+        return flat
+
+
+def flattened(arguments: tuple[Any, ...], last: LastTuple | None = None) -> tuple[Kinds, list[int]] | None:
     """The kinds of a kernel's arguments, and their words; None for arguments that only numba takes."""
     kinds: list[Any] = []
     words: list[int] = []
@@ -131,7 +152,8 @@ def flattened(arguments: tuple[Any, ...]) -> tuple[Kinds, list[int]] | None:
             kinds.append(WHOLE)
             words.append(int(value))
         elif isinstance(value, tuple) and hasattr(kind, "_fields"):
-            inside = flattened(tuple(value))
+            known = last if getattr(value, "lasts", False) else None
+            inside = flattened(tuple(value)) if known is None else known.flattened(value)
             if inside is None:
                 return None
             kinds.append((f"{kind.__module__}.{kind.__qualname__}", inside[0]))

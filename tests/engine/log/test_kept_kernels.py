@@ -8,7 +8,6 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ import numpy as np
 from engine.files.machine_code import read_own, write_own
 from engine.format.message import Message
 from engine.inspect.check.fresh_kernel import group_units
-from engine.log.kernels import compiling, crc, derive, doubt, index, kept, property_crc, tally, walk
+from engine.log.kernels import compiling, crc, derive, doubt, encode, index, kept, property_crc, tally, walk
 from engine.log.kernels.jit import Kernel, compiled
 from engine.log.kernels.linked import NotLinked, linked
 from tests.support import logs
@@ -142,12 +141,10 @@ def derive_arguments(data: bytes, seed: int) -> tuple[Any, ...]:
     many = len(table)
     known = derive.KnownQueues.none().with_queues([b"T", b"Orders"][: seed % 3], [0, 1][: seed % 3])
     keys = 3 * many + len(data) + 2
-    wide = [np.zeros(many, dtype=np.int64) for _ in range(6)]
-    narrow = [np.zeros(many, dtype=np.int32) for _ in range(2)]
-    hashes = [np.zeros(keys, dtype=np.int32), *(np.zeros(keys, dtype=np.int64) for _ in range(2))]
     return (
         array, table, 0, 0, True, bool(seed % 2), bool(seed % 5), known, known.slots.copy(),
-        narrow[0], wide[0], wide[1], narrow[1], wide[2], wide[3], *hashes, wide[4], wide[5],
+        np.zeros((2, many), dtype=np.int32), np.zeros((4, many), dtype=np.int64),
+        np.zeros(keys, dtype=np.int32), np.zeros((2, keys), dtype=np.int64), np.zeros((2, many), dtype=np.int64),
     )  # fmt: skip
 
 
@@ -252,38 +249,19 @@ def test_arguments_of_another_kind_are_numbas(directory: Path) -> None:
     assert unaligned.flags.aligned or kept.flattened((unaligned,)) is None
 
 
-def test_who_calls_very_often_comes_to_numba(directory: Path) -> None:
-    """Beside the calls, which go on by kept code: a daemon's loop must not wait for the import."""
-    data = array_of(b"x" * 20)
-    one = kept_one(crc.crc32, data, 0, 20)
-    one._left = 2
-    before = set(threading.enumerate())
-    assert [one(data, 0, 20) for _ in range(2)] == [zlib.crc32(b"x" * 20)] * 2
-    for thread in set(threading.enumerate()) - before:
-        thread.join()
-    assert not by_kept(one)
-    assert one._by_numba.signatures, "nothing is left to be compiled by the next call"
-    assert one(data, 0, 20) == zlib.crc32(b"x" * 20)
-    assert len(one._by_numba.signatures) == 1
-
-
-def test_who_calls_very_often_goes_on_where_numba_does_not_take_it(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = array_of(b"x" * 20)
-    one = kept_one(crc.crc32, data, 0, 20)
-    one._left = 1
-    monkeypatch.setattr(compiling, "prepare", no_numba)
-    before = set(threading.enumerate())
-    assert one(data, 0, 20) == zlib.crc32(b"x" * 20)
-    for thread in set(threading.enumerate()) - before:
-        thread.join()
-    assert [one(data, 0, 20) for _ in range(3)] == [zlib.crc32(b"x" * 20)] * 3
-    assert by_kept(one)
-
-
-def no_numba(*_: object) -> None:
-    raise ImportError("no numba here")
+def test_a_named_tuple_is_looked_at_once() -> None:
+    """As long as it is the same one: its arrays may be written to meanwhile, and another one may be equal to it."""
+    last = kept.LastTuple()
+    one = derive.KnownQueues.none().with_queues([b"Topic"], [1])
+    other = derive.KnownQueues(*one[:-1], np.frombuffer(b"Topik", dtype=np.uint8))
+    for value in (one, one, other, one):
+        arguments = (7, value, True)
+        assert kept.flattened(arguments, last) == kept.flattened(arguments)
+    assert kept.flattened((one,), last) != kept.flattened((other,), last)
+    columns = encode.Arrays(*(np.zeros(0, dtype=np.int64) for _ in encode.Arrays._fields))
+    held = sys.getrefcount(columns)
+    kept.flattened((columns,), last)
+    assert sys.getrefcount(columns) == held, "somebody's own columns are held after the call"
 
 
 # --- files in doubt --------------------------------------------------------------------------------------------------
