@@ -17,7 +17,7 @@ import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from engine.errors import InvalidArgument, StorageError
 from engine.files.mapped_file import MappedFile
@@ -40,18 +40,22 @@ from engine.format.index_file import (
 from engine.format.numbers import INT_MAX
 from engine.format.quantities import counted
 from engine.log.index_chain import NumberedSlots, Runs
+from engine.log.index_gather import GatheredSlots
 from engine.log.index_reader import CHUNK, IndexReader
 from engine.log.index_rewind import header_of, relinked
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import numpy as np
     from numpy.typing import NDArray
 
     from engine.files.disk import Disk
     from engine.log.kernels.index import Linker, NewSlots
 
+_Columns: TypeAlias = "tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]"
 _BEGUN = 4 << 20
-"""Bytes of entries that are written to the device at once while more are put."""
+"""Bytes of entries or slots that are on their way to the device at once while more are written."""
 _MANY = 512
 """Keys from which on the kernel is called."""
 _WORTH_GATHERING = 1 << 16
@@ -67,7 +71,7 @@ class IndexFile(IndexReader):
     `open`.
     """
 
-    __slots__ = ("_file", "_gathers", "_header", "_linker", "_new_slots", "_undo", "_written_to")
+    __slots__ = ("_file", "_gathered", "_header", "_linker", "_undo", "_written_to")
 
     def __init__(self, file: MappedFile, layout: IndexLayout, header: IndexHeader) -> None:
         super().__init__(file.path, layout)
@@ -75,8 +79,7 @@ class IndexFile(IndexReader):
         self._header = header
         self._undo: list[tuple[int, bytes]] = []
         self._linker: Linker | None = None
-        self._gathers = False
-        self._new_slots: NewSlots | None = None  # with `_gathers`: of what is counted they are to be made anew
+        self._gathered: GatheredSlots | None = None
         self._written_to = layout.entry_position(header.index_count)
 
     @classmethod
@@ -117,18 +120,22 @@ class IndexFile(IndexReader):
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def gather_slots(self, keys: int) -> None:
+    def gather_slots(self, keys: int, beside: Executor | None = None) -> None:
         """Have the slots in memory until the next `flush`: about so many keys are to come, and nobody reads before.
 
         Only of a file without entries, where that is worth it. A file whose writer was killed before the flush counts
         entries that no slot names: `verify` tells.
+
+        Args:
+            keys: how many, about.
+            beside: one thread, which writes entries while those of the next put are linked. What fails there is raised
+                by the next put, or the flush.
         """
         size = self.layout.slots * SLOT_SIZE
         worth_it = keys >= _WORTH_GATHERING and size <= _MOST_GATHERED
         if worth_it and self._header.index_count == 1 and self._linker_if_worth() is not None:
             with contextlib.suppress(OSError, MemoryError):  # without, it takes longer
-                self._new_slots = self._slots_anew()
-                self._gathers = True
+                self._gathered = GatheredSlots(self._slots_anew(), beside)
 
     def put_keys(
         self, key_hash: NDArray[np.int32], physical_offset: NDArray[np.int64], store_timestamp: NDArray[np.int64]
@@ -147,7 +154,7 @@ class IndexFile(IndexReader):
         if taken >= _MANY and (linker := self._linker_if_worth()) is not None:
             taken = min(taken, linker.MOST)
         columns = (key_hash[:taken], physical_offset[:taken], store_timestamp[:taken])
-        if taken <= _FEW and not self._gathers:
+        if taken <= _FEW and self._gathered is None:
             self.put_few(*(column.tolist() for column in columns))
         else:
             self._put_many(*columns)
@@ -202,8 +209,10 @@ class IndexFile(IndexReader):
             raise InvalidArgument(
                 f"cannot keep {keep} of {counted(self.entry_count, 'entry', 'entries')}", path=self.path
             )
+        if self._gathered is not None:
+            self._gathered.settle()
+            self._gathered = None
         self._file.ensure_allocated(0)
-        self._gathers, self._new_slots = False, None
         slots = NumberedSlots(self.layout.slots)
         for first, mended in relinked(self, keep, slots):
             self._write(self.layout.entry_position(first), mended.tobytes())
@@ -221,6 +230,10 @@ class IndexFile(IndexReader):
 
     def begin_writing(self) -> None:
         """Have the entries of so far on their way to the device, some MiB at a time: for who puts many, and flushes."""
+        if self._gathered is None or not self._gathered.is_beside:
+            self._begin_writing()
+
+    def _begin_writing(self) -> None:
         end = self.layout.entry_position(self._header.index_count)
         if end - self._written_to >= _BEGUN:
             self._file.begin_writing(self._written_to, end)
@@ -254,6 +267,9 @@ class IndexFile(IndexReader):
 
     def shutdown(self) -> None:
         """Give the file back (when its last reader lets go); it stays on disk."""
+        if self._gathered is not None:
+            with contextlib.suppress(StorageError):  # a flush would have told
+                self._gathered.settle()
         self._file.shutdown(0)
 
     def destroy(self, interval_forcibly_ms: int) -> bool:
@@ -288,8 +304,8 @@ class IndexFile(IndexReader):
 
         self._file.ensure_allocated(0)
         self._write_back()
-        if self._gathers:
-            self._put_gathered(key_hash, physical_offset, store_timestamp)
+        if self._gathered is not None:
+            self._put_gathered(self._gathered, (key_hash, physical_offset, store_timestamp))
             return
         if len(key_hash) >= _MANY and (linker := self._linker_if_worth()) is not None:
             memory = self._file.writable(HEADER_SIZE, self.layout.slots * SLOT_SIZE)
@@ -349,15 +365,21 @@ class IndexFile(IndexReader):
         self._put_entries(columns, begin, *linker.link(memory, columns, self._header.index_count, begin))
         linker.name(memory)
 
-    def _put_gathered(
-        self, key_hash: NDArray[np.int32], physical_offset: NDArray[np.int64], store_timestamp: NDArray[np.int64]
-    ) -> None:
-        columns = (key_hash, physical_offset, store_timestamp)
-        slots = self._new_slots or self._slots_anew()
-        self._new_slots = None  # should anything fail, they name keys that are not there
-        begin = self._begin_with(store_timestamp)
-        self._put_entries(columns, begin, *slots.link(columns, self._header.index_count, begin))
-        self._new_slots = slots
+    def _put_gathered(self, gathered: GatheredSlots, columns: _Columns) -> None:
+        begin = self._begin_with(columns[2])
+        entries, fresh = gathered.link(columns, self._header.index_count, begin, self._slots_anew)
+        before, header = self._header, self._header_with(columns, begin, fresh)
+
+        def write() -> None:
+            self._write_entries(before, header, entries)
+            if gathered.is_beside:
+                self._begin_writing()
+
+        def failed() -> None:
+            self._header = before
+
+        self._header = header
+        gathered.write(write, failed)
 
     def _slots_anew(self) -> NewSlots:
         """The slots of the entries that are counted, in memory."""
@@ -373,11 +395,15 @@ class IndexFile(IndexReader):
         return slots
 
     def _write_slots(self) -> None:
-        """Write the slots that are in memory to the file, if they are."""
-        if self._gathers:
-            slots = self._new_slots or self._slots_anew()
-            self._file.write_many_at(HEADER_SIZE, slots.memory)
-            self._gathers, self._new_slots = False, None
+        """Write the slots that are in memory to the file, if they are, each piece on its way to the device at once."""
+        if self._gathered is None:
+            return
+        memory = self._gathered.slots(self._slots_anew).memory
+        for at in range(0, len(memory), _BEGUN):
+            piece = memory[at : at + _BEGUN]
+            self._file.write_many_at(HEADER_SIZE + at, piece)
+            self._file.begin_writing(HEADER_SIZE + at, HEADER_SIZE + at + len(piece))
+        self._gathered = None
 
     def _begin_with(self, store_timestamp: NDArray[np.int64]) -> int:
         """What time differences count from (ms), now that entries with these store times are to come."""
@@ -385,23 +411,33 @@ class IndexFile(IndexReader):
 
     def _put_entries(
         self,
-        columns: tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]],
+        columns: _Columns,
         begin: int,
         entries: NDArray[np.uint8],
         fresh: int,
     ) -> None:
         """Write linked entries, and the header that counts them."""
+        header = self._header_with(columns, begin, fresh)
+        self._write_entries(self._header, header, entries)
+        self._header = header
+
+    def _header_with(self, columns: _Columns, begin: int, fresh: int) -> IndexHeader:
+        """The header that counts more entries, of which so many are the first of their slot."""
         key_hash, physical_offset, store_timestamp = columns
         header = self._header
-        first, begin_offset = header.index_count, header.begin_phy_offset
+        begin_offset = int(physical_offset[0]) if header.index_count == 1 else header.begin_phy_offset
+        end, end_offset = int(store_timestamp[-1]), int(physical_offset[-1])
+        used, count = header.hash_slot_count + fresh, header.index_count + len(key_hash)
+        return IndexHeader(begin, end, begin_offset, end_offset, used, count)
+
+    def _write_entries(self, before: IndexHeader, header: IndexHeader, entries: NDArray[np.uint8]) -> None:
+        """Write linked entries that one header counts and the one before doesn't, then that header."""
+        first = before.index_count
         if first == 1:
-            begin_offset = int(physical_offset[0])
-            diff = time_diff(begin, header.begin_timestamp)
+            diff = time_diff(header.begin_timestamp, before.begin_timestamp)
             entries[POSITION_TIME_DIFF:POSITION_PREVIOUS] = list(diff.to_bytes(4, "big"))
         self._file.write_many_at(self.layout.entry_position(first), memoryview(cast("bytes", entries)))
-        end, end_offset = int(store_timestamp[-1]), int(physical_offset[-1])
-        used, count = header.hash_slot_count + fresh, first + len(key_hash)
-        self._write_header(IndexHeader(begin, end, begin_offset, end_offset, used, count))
+        self._write(0, header.encode())
 
     def _count_and_name(self, header: IndexHeader, newest: Iterable[tuple[int, int]]) -> None:
         """Write the header that counts the new entries, then (slot, newest entry): all of it, or nothing of it.

@@ -30,6 +30,8 @@ from engine.log.index_file import IndexFile
 from engine.log.natives import JAVA_HASH
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -90,6 +92,7 @@ class IndexService:
         self._flushing: list[threading.Thread] = []
         self._failed: list[StorageError] = []
         self._to_come = 0
+        self._beside: Executor | None = None
         self.directory = directory
         self.layout = layout
 
@@ -124,9 +127,9 @@ class IndexService:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def expect_keys(self, keys: int) -> None:
+    def expect_keys(self, keys: int, beside: Executor | None = None) -> None:
         """About so many keys are to come, and nobody reads before `flush_all`: as `IndexFile.gather_slots`."""
-        self._to_come = keys
+        self._to_come, self._beside = keys, beside
 
     def put(self, keys: Keys) -> int:
         """Put the keys of a batch, in log order; keys that are there already are passed over.
@@ -205,7 +208,7 @@ class IndexService:
         newest = files[-1].header.end_timestamp if files else 0
         for file in files:
             file.flush()
-        self._to_come = 0
+        self._to_come, self._beside = 0, None
         return newest
 
     def delete_expired(self, min_physical_offset: int) -> int:
@@ -342,7 +345,7 @@ class IndexService:
             end = full.header
             path = self._path(self._new_name(full))
             created = IndexFile.create(self._disk, path, self.layout, end.end_phy_offset, end.end_timestamp)
-        created.gather_slots(self._to_come)
+        created.gather_slots(self._to_come, self._beside)
         with self._lock:
             self._files = (*self._files, created)
         if full is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from engine.files.libc import Libc
@@ -57,20 +58,22 @@ class IndexApplier:
         service.open(index.names_after)
         if index.keys_put >= _MANY:
             Libc().give_back_freed()
-        service.expect_keys(index.keys_put)
-        try:
-            since = CHUNK_ROWS
-            for keys in index.tail.chunks() if index.keys_put else ():
-                if since >= CHUNK_ROWS:
-                    disk.step("recover.put-keys")
-                    since = 0
-                service.put(keys)
-                service.begin_writing()
-                since += len(keys)
-            service.flush_all()
-            last = [os.path.basename(file.path) for file in service.files]
-        finally:
-            service.shutdown()
+        with ThreadPoolExecutor(1, "rstore-index") as beside:
+            # a disk that wants each run to make the same changes in the same order is written to here
+            service.expect_keys(index.keys_put, beside if disk.concurrent else None)
+            try:
+                since = CHUNK_ROWS
+                for keys in index.tail.chunks() if index.keys_put else ():
+                    if since >= CHUNK_ROWS:
+                        disk.step("recover.put-keys")
+                        since = 0
+                    service.put(keys)
+                    service.begin_writing()
+                    since += len(keys)
+                service.flush_all()
+                last = [os.path.basename(file.path) for file in service.files]
+            finally:
+                service.shutdown()
         for name in index.names_after:  # a killed broker's pages may be in the cache only, but the checkpoint vouches
             sync_file(disk, os.path.join(directory, name), layout.file_size)
         return tuple(sorted({*made, *last}))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import mmap
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from engine.errors import DiskFull, InvalidArgument, StorageError, WrongFileSize
 from engine.files.disk import Disk
 from engine.files.faults import FaultyDisk
+from engine.files.mapped_file import MappedFile
 from engine.files.operations import Operation
 from engine.format.index_file import ENTRY_SIZE, HEADER_SIZE, IndexHeader, IndexLayout
 from engine.log import index_file
@@ -67,6 +70,7 @@ def test_batches_leave_what_one_by_one_leaves(
     rows: list[tuple[int, int, int]],
     cuts: list[int],
     previous: tuple[int, int],
+    beside: ThreadPoolExecutor,
 ) -> None:
     root = tmp_path_factory.mktemp("index")
     seen = []
@@ -75,13 +79,14 @@ def test_batches_leave_what_one_by_one_leaves(
         ("batch", Disk()),
         ("kernel", Disk()),
         ("gathered", Disk()),
+        ("beside", Disk()),
         ("single", Disk()),
         ("channel", Disk(mapped=False)),
     )
     for way, disk in ways:
         file = IndexFile.create(disk, str(root / f"{len(seen)}"), LAYOUT, *previous)
-        if way == "gathered":
-            gather(file)
+        if way in {"gathered", "beside"}:
+            gather(file, beside if way == "beside" else None)
         taken = 0
         if way == "single":
             taken = sum(file.put_few([a], [b], [c]) for a, b, c in rows)
@@ -89,7 +94,7 @@ def test_batches_leave_what_one_by_one_leaves(
             for start, stop in pairwise(bounds):
                 keys = keys_of(rows[start:stop])
                 if len(keys) and file.header.index_count < LAYOUT.entries:
-                    if way in {"batch", "kernel", "gathered"}:  # however few
+                    if way in {"batch", "kernel", "gathered", "beside"}:  # however few
                         room = LAYOUT.entries - file.header.index_count
                         with pytest.MonkeyPatch.context() as patch:
                             patch.setattr(index_file, "_MANY", 1 if way == "kernel" else 1 << 30)
@@ -113,16 +118,22 @@ def test_batches_leave_what_one_by_one_leaves(
     assert len(set(seen)) == 1
 
 
-def gather(file: IndexFile) -> None:
+@pytest.fixture(scope="module")
+def beside() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def gather(file: IndexFile, beside: ThreadPoolExecutor | None = None) -> None:
     """However few keys are to come, and whatever kernels are loaded."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_file, "_WORTH_GATHERING", 0)
         file._linker = Linker()
-        file.gather_slots(0)
-    assert file._new_slots is not None
+        file.gather_slots(0, beside)
+    assert file._gathered is not None
 
 
-def test_many_keys_by_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_keys_by_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: ThreadPoolExecutor) -> None:
     random = np.random.default_rng(7)
     layout, many = IndexLayout(5_000, 90_000), 100_000
     hashes = random.integers(0, 2**31, many).astype(np.int32)
@@ -130,12 +141,12 @@ def test_many_keys_by_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     offsets = np.cumsum(random.integers(0, 300, many))
     stored = START + random.integers(-5_000, 10_000_000, many)
     seen = []
-    for least, gathers in ((1, False), (1 << 30, False), (1, True)):
+    for least, gathers, thread in ((1, False, None), (1 << 30, False, None), (1, True, None), (1, True, beside)):
         monkeypatch.setattr(index_file, "_MANY", least)
         file = IndexFile.create(Disk(), str(tmp_path / f"{len(seen)}"), layout, 7, START - 1)
         file._linker = Linker()
         if gathers:
-            gather(file)
+            gather(file, thread)
         taken = 0
         for start, end in pairwise([0, 3, 20, 17_000, 60_000, many]):
             while start < end and (put := file.put_keys(hashes[start:end], offsets[start:end], stored[start:end])):
@@ -145,7 +156,7 @@ def test_many_keys_by_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert file.verify() == IndexCheck(taken)
         file.shutdown()
         seen.append(Path(file.path).read_bytes())
-    assert seen[0] == seen[1] == seen[2]
+    assert len(set(seen)) == 1
 
 
 def test_keys_one_by_one_end_the_gathering(real: Place) -> None:
@@ -198,7 +209,7 @@ def test_a_rebuild_of_gathered_slots_that_fails_is_made_by_the_flush(
     file._put_many(keys.key_hash[:20], keys.physical_offset[:20], keys.store_timestamp[:20])
     with monkeypatch.context() as patch:
         patch.setattr(index_kernels.mmap, "mmap", no_memory)
-        patch.setattr(IndexFile, "_write_header", no_memory)
+        patch.setattr(IndexFile, "_write_entries", no_memory)
         with pytest.raises(OSError, match="no memory"):
             file._put_many(keys.key_hash[20:], keys.physical_offset[20:], keys.store_timestamp[20:])
         with pytest.raises(OSError, match="no memory"):
@@ -209,25 +220,59 @@ def test_a_rebuild_of_gathered_slots_that_fails_is_made_by_the_flush(
     file.shutdown()
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_a_write_beside_that_fails_is_told_by_the_next_put_or_the_flush(
+    last: bool, real: Place, monkeypatch: pytest.MonkeyPatch, beside: ThreadPoolExecutor
+) -> None:
+    """And the keys that it was to write are put again."""
+    rows = some_rows(36)
+    file = real.file()
+    gather(file, beside)
+
+    def put(start: int) -> None:
+        keys = keys_of(rows[start : start + 12])
+        file._put_many(keys.key_hash, keys.physical_offset, keys.store_timestamp)
+
+    put(0)
+    file._gathered.settle()  # type: ignore[union-attr]
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedFile, "write_many_at", no_memory)
+        put(12)
+        with pytest.raises(OSError, match="no memory"):
+            file.flush() if last else put(24)
+    assert file.header.index_count == 13
+    put(12)
+    put(24)
+    assert file.flush()
+    assert file.verify() == IndexCheck(36)
+    file.shutdown()
+    other = Place(real.disk, f"{real.root}/other")
+    Path(other.root).mkdir()
+    at_once = other.file()
+    assert put_rows(at_once, rows) == 36
+    at_once.shutdown()
+    assert Path(real.path).read_bytes() == Path(other.path).read_bytes()
+
+
 def test_slots_are_gathered_where_it_is_worth_it(real: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     file = real.file()
     file._linker = Linker()
     file.gather_slots(index_file._WORTH_GATHERING - 1)
-    assert file._new_slots is None
+    assert file._gathered is None
     monkeypatch.setattr(index_file, "_MOST_GATHERED", LAYOUT.slots * 4 - 1)
     file.gather_slots(index_file._WORTH_GATHERING)
-    assert file._new_slots is None
+    assert file._gathered is None
     monkeypatch.setattr(index_file, "_MOST_GATHERED", LAYOUT.slots * 4)
     monkeypatch.setattr(index_kernels.mmap, "mmap", no_memory)
     file.gather_slots(index_file._WORTH_GATHERING)
-    assert file._new_slots is None
+    assert file._gathered is None
     monkeypatch.setattr(index_kernels.mmap, "mmap", WithoutLargePages)
     file.gather_slots(index_file._WORTH_GATHERING)
-    assert file._new_slots is not None
+    assert file._gathered is not None
     file.flush()
     assert put_rows(file, some_rows(1)) == 1
     file.gather_slots(index_file._WORTH_GATHERING)
-    assert file._new_slots is None
+    assert file._gathered is None
     file.shutdown()
 
 

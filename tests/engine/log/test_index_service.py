@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -89,19 +90,21 @@ def test_new_files_gather_their_slots_where_many_keys_are_expected(
     monkeypatch.setattr(IndexFile, "_linker_if_worth", lambda _: Linker())
     rows = some_rows(100)
     seen = []
-    for expected in (99, 100):
-        service = Place(real.disk, f"{real.root}/{expected}").service(clock=lambda: START)
-        service.expect_keys(expected)
+    beside = ThreadPoolExecutor(1)
+    for expected, thread in ((99, None), (100, None), (100, beside)):
+        service = Place(real.disk, f"{real.root}/{len(seen)}").service(clock=lambda: START)
+        service.expect_keys(expected, thread)
         for start in range(0, 100, 20):
             assert service.put(keys_of(rows[start : start + 20])) == 20
-        assert service.files[-1]._gathers == (expected == 100)
+        assert (service.files[-1]._gathered is not None) == (expected == 100)
         service.flush_all()
         assert [file.verify().fault for file in service.files] == [None] * 3
         service.put(keys_of(some_rows(40, start=100)))
-        assert not service.files[-1]._gathers  # what comes after the flush was not expected
+        assert service.files[-1]._gathered is None  # what comes after the flush was not expected
         service.shutdown()
         seen.append([Path(file.path).read_bytes() for file in service.files])
-    assert seen[0] == seen[1]
+    beside.shutdown()
+    assert seen[0] == seen[1] == seen[2]
 
 
 def test_names_ascend_when_the_clock_goes_back(place: Place) -> None:
