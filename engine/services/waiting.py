@@ -74,7 +74,7 @@ class FlushFuture:
         told = threading.Lock()
         told.acquire()
         self.then(told.release)
-        return told.acquire(timeout=timeout_s)
+        return told.acquire(timeout=max(0.0, timeout_s))
 
 
 class Pending(NamedTuple):
