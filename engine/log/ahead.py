@@ -89,7 +89,7 @@ def scan_ahead(
     def scan(at: int, until: int) -> Iterator[_Given[_Prepared]]:
         return _prepared(fast.scan(at, until, resume=resume), prepare)
 
-    yield from _ahead(_splits(fast, start, end, split), scan, resume, count, count + 2)
+    yield from _ahead(_splits(fast, start, end, split), scan, resume, count, count + 1)
 
 
 def count_ahead(
