@@ -86,7 +86,7 @@ class RecordBatch:
             assert self._read is not None
             buffer = self._read(self.base, self._size)
             if len(buffer) < self._size:
-                raise StorageError(f"the log has become shorter while it was read, at {self.base + len(buffer)}")
+                raise StorageError("the log has become shorter while it was read", offset=self.base + len(buffer))
             self._buffer = buffer
         return self._buffer
 

@@ -59,7 +59,7 @@ class IndexApplier:
         if index.keys_put >= _MANY:
             Libc().give_back_freed()
         with ThreadPoolExecutor(1, "rstore-index") as beside:
-            # a disk that wants each run to make the same changes in the same order is written to here
+            # by this thread alone where each run is to make the same changes in the same order (`Disk.concurrent`)
             service.expect_keys(index.keys_put, beside if disk.concurrent else None)
             try:
                 since = CHUNK_ROWS
