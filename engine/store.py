@@ -25,7 +25,8 @@ from engine.log.derive import TopicQueue
 from engine.log.reading import ReadLimits
 from engine.log.results import AppendedRun, PutResult, StoreClosed
 from engine.log.state import StoreState
-from engine.services.dispatch import DispatchFinding, Listener, Wanted
+from engine.services.arrivals import Listener, Wanted
+from engine.services.dispatch import DispatchFinding
 from engine.services.put import Replicate
 from engine.services.waiting import Pending
 from engine.store_parts import StoreParts
@@ -204,6 +205,12 @@ class MessageStore(StoreParts):
         begins one, which may be called a moment later, in any thread. So many puts have one flush.
         """
         self._puts.flush_through(begin)
+
+    def dispatch_through(self, begin: Callable[[Callable[[], None]], bool]) -> None:
+        """Have a message that comes alone, and that a listener wants, dispatched through `begin`: called by who puts,
+        with what does it. It returns whether that will be called: a moment later, in any thread; else one beside does.
+        """
+        self.dispatch.begin_through(begin)
 
     def replicate_with(self, replicate: Replicate | None) -> None:
         """Have the puts of a SYNC_MASTER wait for slaves through `replicate`; None: there is none."""

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from engine.broker.settings.broker_settings import BrokerSettings
     from engine.broker.tables.config_file import KeptTable
     from engine.config import StoreConfig
-    from engine.services.dispatch import Arrival
+    from engine.services.arrivals import Arrival
 
 _SCAN_S = 10
 _RETRY_S = 1

@@ -240,6 +240,12 @@ class ConsumeQueue:
             result += self._append_run(int(queue_offset[start]), records[start:stop], ends[start:stop])
         return result
 
+    def has_room(self, offsets: Sequence[int]) -> bool:
+        """Whether units of these queue offsets follow its last one, in a file that is there, mapped and with blocks."""
+        files = self._files
+        follows = not files.is_empty and list(offsets) == list(range(files.end, files.end + len(offsets)))
+        return follows and self.ext is None and files.has_room(len(offsets))
+
     def repeat_last(self, count: int) -> None:
         """Add `count` offsets of lost messages: each repeats the last unit, which must be there.
 

@@ -160,6 +160,10 @@ class IndexFile(IndexReader):
             self._put_many(*columns)
         return taken
 
+    def has_room(self, keys: int) -> bool:
+        """Whether so many keys go into it, and its blocks are there."""
+        return self._header.index_count + keys <= self.layout.entries and self._file.is_allocated
+
     def put_few(self, key_hash: Sequence[int], physical_offset: Sequence[int], store_timestamp: Sequence[int]) -> int:
         """As `put_keys`, one by one: for the keys of one message."""
         header = self._header

@@ -129,6 +129,11 @@ class QueueFileChain:
         self.end += self._last_file().wrote_position // UNIT_SIZE
         self.repeat(PRE_BLANK, offset - self.end)
 
+    def has_room(self, units: int) -> bool:
+        """Whether so many units go into the last file, which is mapped and has the blocks for them."""
+        last = self.mapped.last()
+        return last is not None and last.has_room(units * UNIT_SIZE)
+
     def put(self, unit: QueueUnit) -> None:
         """Append one unit. Raises DiskFull, StorageError."""
         self._last_file().append(unit.encode())

@@ -2,6 +2,8 @@
 
 Theory (Apache ReputMessageService): one thread follows the log. It is woken when something readable was appended, reads
 through the one scanner, derives units and keys a batch at a time, and moves `position` when all of it is written.
+Where somebody waits for what comes alone, who puts may do its work (`begin_through`): two hops between threads less.
+Both do it under one lock; who does not get it, or meets anything that may wait or fails, leaves it to the thread.
 
 Rules (RECOVERY.md, "Where it differs from Apache 4.9.8"):
 - A place without a sound record stops dispatch and the store's writing (rule 9). Nothing is stepped over in
@@ -16,8 +18,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from engine.config import BrokerRole
 from engine.dataclass import dataclass
@@ -26,11 +27,16 @@ from engine.format.judge import Reason
 from engine.format.quantities import counted
 from engine.log.derive import Deriver, DeriveRules, Keys, QueueNumbers, TopicQueue, Units
 from engine.log.scan import Blank, Damage, Gap, RecordBatch, Scanner, kernels_if_loaded
+from engine.services.arrivals import Listener, Listeners, Wanted
+from engine.services.dispatch_batch import BatchToWrite
 from engine.services.pace import ALONE, LISTENED, still_owed
+from engine.services.reached import Reached
 from engine.services.running_flags import Flag, RunningFlags
 from engine.services.worker import OnFailure, Worker, monotonic_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -48,34 +54,15 @@ FEW = 4 << 10
 FINDINGS_KEPT = 1000
 
 
-class Arrival(NamedTuple):
-    """A message that can be pulled now. Source: MessageArrivingListener#arriving.
-
-    `next_offset` is the queue offset after it; times in ms; its properties lie in the log at `physical_offset`.
-    """
-
-    topic: str
-    queue_id: int
-    next_offset: int
-    tags_code: int
-    store_timestamp: int
-    physical_offset: int
-    size: int
-
-
-Listener = Callable[[Sequence[Arrival]], None]
-"""Called with what arrived, in log order, from the dispatch thread: it must not block."""
-
-Wanted = Callable[[], bool]
-"""Whether a listener would do anything with what arrives; asked in the dispatch thread, which holds no lock then. Who
-begins to want it calls `listened`."""
-
-
 class KeyIndex(Protocol):
     """Where keys go."""
 
     def put(self, keys: Keys, /) -> object:
         """Add entries for all keys."""
+        ...
+
+    def has_room(self, keys: int, /) -> bool:
+        """Whether so many keys go into files that are there, with their blocks."""
         ...
 
 
@@ -85,35 +72,6 @@ class DispatchFinding:
 
     offset: int
     text: str
-
-
-class _Work:
-    """One batch on its way: what is left to be written."""
-
-    __slots__ = ("end", "groups", "keys", "timestamp", "units")
-
-    def __init__(self, units: Units, keys: Keys, end: int, timestamp: int) -> None:
-        self.units = units
-        self.keys: Keys | None = keys if len(keys) else None
-        self.end = end
-        self.timestamp = timestamp
-        self.groups: deque[tuple[int, NDArray[np.intp] | slice]] = deque(_groups(units))
-
-
-def _groups(units: Units) -> list[tuple[int, NDArray[np.intp] | slice]]:
-    """(queue number, which rows) for each queue of the units, rows in log order."""
-    count = len(units)
-    if count == 0:
-        return []
-    first = int(units.queue[0])
-    if count == 1 or (units.queue == first).all():
-        return [(first, slice(None))]
-    import numpy as np
-
-    order = np.argsort(units.queue, kind="stable")
-    sorted_queues = units.queue[order]
-    cuts = np.flatnonzero(np.diff(sorted_queues)) + 1
-    return [(int(units.queue[rows[0]]), rows) for rows in np.split(order, cuts)]
 
 
 def _flag_of(error: Shortage) -> Flag:
@@ -162,24 +120,24 @@ class DispatchService(Worker):
         self._numbers = QueueNumbers()
         self._deriver = Deriver(DeriveRules.of(config), self._numbers)
         self._with_times = config.enable_consume_queue_ext
-        self._pending: _Work | None = None
+        self._pending: BatchToWrite | None = None
+        self._turn = threading.Lock()
         self._finishing = threading.Lock()
-        self._listeners: tuple[tuple[Listener, Wanted], ...] = ()
-        self._moved = threading.Condition()
-        self._position = 0
+        self._begin: Callable[[Callable[[], None]], bool] | None = None
+        self._idle = False
+        self._owed = self._owed_alone = 0.0
+        self._turn_ended = 0.0
+        self._listeners = Listeners()
+        self._reached = Reached(self._wait_for_it)
         self._progress = (0, 0)
-        self._failure: RStoreError | None = None
-        self._stuck: Shortage | None = None
-        self._over = False
         self._awaited = 0
         self._gathers_alone = False
-        self._calls: list[tuple[int, Callable[[], None]]] = []
         self._findings: deque[DispatchFinding] = deque(maxlen=FINDINGS_KEPT)
 
     @property
     def position(self) -> int:
         """Physical offset up to which everything is in queues and index. Source: reputFromOffset."""
-        return self._position
+        return self._reached.position
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -189,7 +147,7 @@ class DispatchService(Worker):
     @property
     def lag(self) -> int:
         """Bytes of the log that are not dispatched yet."""
-        return max(0, self._log.max_offset - self._position)
+        return max(0, self._log.max_offset - self._reached.position)
 
     @property
     def findings(self) -> tuple[DispatchFinding, ...]:
@@ -198,13 +156,13 @@ class DispatchService(Worker):
 
     def start_from(self, position: int) -> None:
         """Begin at a record's physical offset."""
-        self._position = position
+        self._reached.position = position
         self.start()
         self.wake()
 
     def add_listener(self, listener: Listener, wanted: Wanted = lambda: True) -> None:
         """Tell `listener` of everything that arrives from now on, while it is `wanted`."""
-        self._listeners = (*self._listeners, (listener, wanted))
+        self._listeners.add(listener, wanted)
 
     def listened(self) -> None:
         """What arrives is `wanted` from now on, by a listener: it is not gathered as if nobody listened."""
@@ -213,62 +171,65 @@ class DispatchService(Worker):
                 self._gathers_alone = False
                 self._condition.notify_all()
 
+    def begin_through(self, begin: Callable[[Callable[[], None]], bool]) -> None:
+        """Have what comes alone, and is waited for, dispatched through `begin`, and not by the thread.
+
+        It is called by who appends, with what does it, and returns whether that will be called: a moment later, in any
+        thread. Little is done then, and nothing that may wait for a file: the thread does that.
+        """
+        self._begin = begin
+
+    def wake(self) -> None:
+        """There is something to do."""
+        begin = self._begin
+        if begin is not None and not self.woken and self._comes_alone():
+            self.woken = True
+            if begin(self._dispatch_here):
+                return
+            self.woken = False
+        super().wake()
+
     def between_batches(self) -> contextlib.AbstractContextManager[object]:
         """A context in which nothing is appended to a queue: keep it short."""
         return self._finishing
 
     def wait_dispatched(self, offset: int, timeout_ms: float | None = None) -> bool:
-        """Wait until `position` has reached `offset`; False after `timeout_ms`, or when dispatch has failed."""
-        with self._hurried(), self._moved:
-            self._moved.wait_for(
-                lambda: self._position >= offset or self._failure is not None or self._over,
-                None if timeout_ms is None else timeout_ms / 1000,
-            )
-            return self._position >= offset
+        """As Reached.wait; nothing is gathered meanwhile, and what nobody has woken for is looked at."""
+        return self._reached.wait(offset, timeout_ms)
 
     def catch_up(self, offset: int) -> None:
-        """Wait until `position` has reached `offset`.
-
-        Raises:
-            RStoreError: dispatch has failed. Shortage: it waits for space, or for descriptors.
-        """
-        with self._hurried(), self._moved:
-            self._moved.wait_for(lambda: self._position >= offset or self._failure or self._stuck or self._over)
-            trouble = self._failure or self._stuck
-            if self._position < offset and trouble is not None:
-                raise trouble
+        """As Reached.catch_up. Raises RStoreError, Shortage."""
+        self._reached.catch_up(offset)
 
     def when_dispatched(self, offset: int, call: Callable[[], None]) -> None:
-        """Have `call` called, once, when `position` has reached `offset`, or dispatch can't get there for now.
-
-        From the dispatch thread, or at once from this one; it must not block, nor raise. Nothing is gathered meanwhile.
-        """
-        with self._moved:
-            waits = self._position < offset and not (self._failure or self._stuck or self._over)
-            if waits:
-                self._calls.append((offset, call))
-        if waits:
-            self._hurry()
-        else:
-            call()
+        """As Reached.when. Nothing is gathered meanwhile."""
+        self._reached.when(offset, call)
 
     # --- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         going = True
-        owed = owed_alone = 0.0
-        ended = monotonic_ms()
+        self._turn_ended = monotonic_ms()
         while going:
-            began = monotonic_ms()
-            caught_up = self._dispatch()
+            with self._turn:
+                began = monotonic_ms()
+                caught_up = self._dispatch()
+                if caught_up:
+                    self._count_turn(began)
             if caught_up:
-                now = monotonic_ms()
-                rest, took, ended = began - ended, now - began, now
-                owed = still_owed(owed, rest, took, LISTENED)
-                owed_alone = still_owed(owed_alone, rest, took, ALONE)
-                self._gather(max(0.0, owed - LISTENED.free), owed_alone - ALONE.free)
+                self._gather(max(0.0, self._owed - LISTENED.free), self._owed_alone - ALONE.free)
+            self._idle = caught_up
             going = self._wait(None if caught_up else RETRY_MS)
-        self._dispatch()
+            self._idle = False
+        with self._turn:
+            self._dispatch()
+
+    def _count_turn(self, began: float) -> None:
+        """What is owed to others after a turn that began then."""
+        now = monotonic_ms()
+        rest, took, self._turn_ended = began - self._turn_ended, now - began, now
+        self._owed = still_owed(self._owed, rest, took, LISTENED)
+        self._owed_alone = still_owed(self._owed_alone, rest, took, ALONE)
 
     def _gather(self, ms: float, ms_alone: float) -> None:
         """Let messages come, unless somebody waits for them; for so long where nobody listens."""
@@ -278,49 +239,72 @@ class DispatchService(Worker):
             if self._condition.wait_for(lambda: self._stopping or self._awaited, ms / 1000) or ms_alone <= ms:
                 return
         self._gathers_alone = True  # who begins to listen from here on says so
-        if not any(wanted() for _, wanted in self._listeners):  # without the lock that each put takes
+        if not self._listeners.any_wanted:  # without the lock that each put takes
             with self._condition:
                 self._condition.wait_for(
                     lambda: self._stopping or self._awaited or not self._gathers_alone, (ms_alone - ms) / 1000
                 )
         self._gathers_alone = False
 
-    @contextlib.contextmanager
-    def _hurried(self) -> Iterator[None]:
-        """Somebody waits: nothing is gathered meanwhile, and what nobody has woken for is looked at."""
-        self._hurry()
-        try:
-            yield
-        finally:
-            self._unhurry(1)
-
-    def _hurry(self) -> None:
+    def _wait_for_it(self, more: int) -> None:
+        """So many more wait for what is dispatched (fewer: below 0)."""
         with self._condition:
-            self._awaited += 1
-            self.woken = True
-            self._condition.notify_all()
+            self._awaited += more
+            if more > 0:
+                self.woken = True
+                self._condition.notify_all()
 
-    def _unhurry(self, count: int) -> None:
-        with self._condition:
-            self._awaited -= count
+    # --- in the thread of who appends -------------------------------------------------------------------------------
+
+    def _comes_alone(self) -> bool:
+        """Whether what is there now is little, somebody wants it, and the thread would not gather it."""
+        return (
+            self._idle
+            and self._progress[0] > 0  # the first batch has the thread load what is needed for it
+            and self._log.max_offset - self._reached.position <= FEW
+            and self._owed - (monotonic_ms() - self._turn_ended) <= LISTENED.free
+            and not self._in_pieces
+            and self._listeners.any_wanted
+        )
+
+    def _dispatch_here(self) -> None:
+        """What the thread would do, as far as it is little and waits for nothing; else the thread is woken."""
+        done = False
+        if self._turn.acquire(blocking=False):
+            try:
+                self.woken = False
+                began = monotonic_ms()
+                done = self._dispatch_little()
+                self._count_turn(began)
+            except Exception:  # noqa: BLE001 - the thread comes to the same, and tells
+                done = False
+            finally:
+                self._turn.release()
+        if not done:
+            with self._condition:
+                self.woken = True
+                self._condition.notify_all()
+
+    def _dispatch_little(self) -> bool:
+        """Everything that is readable; False when some of it is left for the thread."""
+        end = self._log.max_offset
+        if not self._idle or self._pending is not None or end - self._reached.position > FEW:
+            return False
+        while self._reached.position < end and self._follow(end, patient=False):
+            pass
+        return self._reached.position >= end
+
+    def _has_room(self, work: BatchToWrite) -> bool:
+        """Whether a batch goes into files that are there, mapped and with their blocks."""
+        offsets = work.units.queue_offset
+        return all(
+            self._queues.has_room(self._numbers[number], offsets[rows].tolist()) for number, rows in work.groups
+        ) and (work.keys is None or self._index is None or self._index.has_room(len(work.keys)))
+
+    # --- both -------------------------------------------------------------------------------------------------------
 
     def _ended(self) -> None:
-        with self._moved:
-            self._over = True
-            self._moved.notify_all()
-        self._call_all()
-
-    def _call_all(self, position: int | None = None) -> None:
-        """Call who waits for a physical offset up to `position`; None: everybody, as nothing more will come for now."""
-        with self._moved:
-            calls, self._calls = self._calls, []
-            if position is not None:
-                self._calls = [(offset, call) for offset, call in calls if offset > position]
-                calls = [(offset, call) for offset, call in calls if offset <= position]
-        if calls:
-            self._unhurry(len(calls))
-        for _, call in calls:
-            call()
+        self._reached.end()
 
     def _dispatch(self) -> bool:
         """Everything that is readable; False when the system lacks something and the rest has to wait.
@@ -331,32 +315,33 @@ class DispatchService(Worker):
             if self._pending is not None:
                 self._finish(self._pending)
             end = self._log.max_offset
-            while self._position < end and self._follow(end):
+            while self._reached.position < end and self._follow(end):
                 end = self._log.max_offset
-                if 0 < end - self._position < WORTH and not (self._stopping or self._awaited):
+                if 0 < end - self._reached.position < WORTH and not (self._stopping or self._awaited):
                     self.wake()  # by itself: a blank record may be all that came, of an append that has failed
                     break
         except Shortage as error:
             self._flags.set(_flag_of(error), error, by=self.name)
-            with self._moved:
-                self._stuck = error
-                self._moved.notify_all()
-            self._call_all()
+            self._reached.stick(error)
             return False
         return True
 
-    def _follow(self, end: int) -> bool:
-        """Dispatch up to `end`; False when the rest is the beginning of a record (a slave gets the log in pieces)."""
-        before = self._position
+    def _follow(self, end: int, *, patient: bool = True) -> bool:
+        """Dispatch up to `end`; False when the rest is the beginning of a record (a slave gets the log in pieces).
+
+        Who is not `patient` stops (False) with a batch that may have to wait: it is pending then.
+        """
+        before = self._reached.position
         for event in self._scanner.scan(before, end):
             match event:
                 case RecordBatch():
                     self._step_to(event.start)
                     self._pending = self._derive(event)
-                    self._finish(self._pending)
+                    if not self._finish(self._pending, patient=patient):
+                        return False
                 case Blank():
                     self._step_to(event.offset)
-                    self._move(event.end)
+                    self._reached.move(event.end)
                 case Gap():
                     self._step_to(event.end)
                 case Damage(offset, Reason.CUT, _) if self._in_pieces and end < self._log.roll_next_file(offset):
@@ -370,11 +355,11 @@ class DispatchService(Worker):
                         offset=offset,
                         hint="close the store and run rstore recover",
                     )
-        if self._position == before:
+        if self._reached.position == before:
             self._step_to(end)
         return True
 
-    def _derive(self, batch: RecordBatch) -> _Work:
+    def _derive(self, batch: RecordBatch) -> BatchToWrite:
         before = self._deriver.unplaced
         units, keys = self._deriver.derive(batch)
         if self._deriver.unplaced > before:
@@ -384,14 +369,19 @@ class DispatchService(Worker):
                 f"{counted(unplaced, 'message has', 'messages have')} a topic that is not a valid directory name: "
                 "no queue contains them",
             )
-        return _Work(units, keys, batch.end, batch.last_store_timestamp)
+        return BatchToWrite(units, keys, batch.end, batch.last_store_timestamp)
 
-    def _finish(self, work: _Work) -> None:
-        with self._finishing:
+    def _finish(self, work: BatchToWrite, *, patient: bool = True) -> bool:
+        """Write a batch. Who is not `patient` does nothing (False) where that may have to wait for something."""
+        if not (patient or self._has_room(work)) or not self._finishing.acquire(blocking=patient):
+            return False
+        try:
             while work.groups:
                 number, rows = work.groups[0]
                 self._append(self._numbers[number], work.units, rows)
                 work.groups.popleft()
+        finally:
+            self._finishing.release()
         if work.keys is not None and self._index is not None:
             try:
                 self._index.put(work.keys)
@@ -402,17 +392,17 @@ class DispatchService(Worker):
                 raise
         work.keys = None
         self._pending = None
-        if self._stuck is not None:
-            self._stuck = None
+        if self._reached.stuck is not None:
+            self._reached.stuck = None
             self._flags.clear(Flag.DISK_FULL, by=self.name)
             self._flags.clear(Flag.WRITE_LOGICS_QUEUE_ERROR, by=self.name)
         if len(work.units):
             self._progress = (work.end, work.timestamp)
-        self._move(work.end)
+        self._reached.move(work.end)
         self._on_progress()
-        listeners = [listener for listener, wanted in self._listeners if wanted()]
-        if listeners and len(work.units):
-            self._announce(work, listeners)
+        for failure in self._listeners.announce(work.units, self._numbers):
+            self._find(int(work.units.physical_offset[0]), f"listener failed: {failure!r}")
+        return True
 
     def _append(self, queue: TopicQueue, units: Units, rows: NDArray[np.intp] | slice) -> None:
         try:
@@ -441,41 +431,16 @@ class DispatchService(Worker):
                     "an invalid queue offset and got no unit",
                 )
 
-    def _announce(self, work: _Work, listeners: Sequence[Listener]) -> None:
-        units = work.units
-        columns = (units.queue, units.queue_offset, units.tags_code, units.store_timestamp, units.physical_offset)
-        arrivals = [
-            Arrival(*self._numbers[number], offset + 1, tags, time, physical, size)
-            for number, offset, tags, time, physical, size in zip(
-                *(column.tolist() for column in columns), units.size.tolist(), strict=True
-            )
-        ]
-        for listener in listeners:
-            try:
-                listener(arrivals)
-            except Exception as error:  # noqa: BLE001 - a listener is not ours; dispatch must continue
-                self._find(arrivals[0].physical_offset, f"listener failed: {error!r}")
-
     def _step_to(self, offset: int) -> None:
         """Go to `offset`; what lies between is missing from the log, and named."""
-        missing = offset - self._position
+        missing = offset - self._reached.position
         if missing > 0:
-            self._find(self._position, f"{missing} bytes of the log are missing")
-            self._move(offset)
-
-    def _move(self, position: int) -> None:
-        with self._moved:
-            self._position = position
-            self._moved.notify_all()
-        if self._calls:
-            self._call_all(position)
+            self._find(self._reached.position, f"{missing} bytes of the log are missing")
+            self._reached.move(offset)
 
     def _find(self, offset: int, text: str) -> None:
         self._findings.append(DispatchFinding(offset, text))
 
     def _failed(self, error: RStoreError) -> None:
         self._tell(error)
-        with self._moved:
-            self._failure = error
-            self._moved.notify_all()
-        self._call_all()
+        self._reached.fail(error)

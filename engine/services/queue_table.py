@@ -7,7 +7,7 @@ before, from recovery. An open one holds no descriptor, and its files are mapped
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from engine.files.open_files import OpenFiles
@@ -75,6 +75,11 @@ class QueueTable:
                     self.lmq_count += 1
                 self._open[queue] = consume_queue
             return consume_queue
+
+    def has_room(self, queue: TopicQueue, offsets: Sequence[int]) -> bool:
+        """Whether units of these queue offsets go to the end of a queue that is open: see ConsumeQueue."""
+        consume_queue = self._open.get(queue)
+        return consume_queue is not None and consume_queue.has_room(offsets)
 
     def queues(self) -> tuple[TopicQueue, ...]:
         """Every queue of the store, opened or not, by topic and id."""

@@ -18,7 +18,7 @@ from engine.format.batch import BatchItem
 from engine.format.message import Message, decode
 from engine.format.queue_unit import decode_many
 from engine.log.results import GetMessageStatus, PutMessageStatus
-from engine.services.dispatch import Arrival
+from engine.services.arrivals import Arrival
 from engine.store import MessageStore
 from tests.engine.opening import assert_sound, bodies, message, small
 from tests.support import stores, strategies

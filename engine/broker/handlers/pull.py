@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from engine.broker.tables.topics import TopicTable
     from engine.broker.watch.stats import Stats
     from engine.log.sql import SqlFilter
-    from engine.services.dispatch import Arrival
+    from engine.services.arrivals import Arrival
     from engine.store import MessageStore
     from engine.wire.command import RemotingCommand
 

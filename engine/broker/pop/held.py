@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from engine.broker.net.connection import Connection
     from engine.broker.turns import Turns
-    from engine.services.dispatch import Arrival
+    from engine.services.arrivals import Arrival
 
 TICK_S = 0.2
 MOST = 100_000

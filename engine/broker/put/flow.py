@@ -89,6 +89,7 @@ class FlowControl:
         self._loop = loop
         self._soon = Handover(loop)
         store.flush_through(self.after_this)
+        store.dispatch_through(self._dispatch)
         self._waits_for: tuple[FlushFuture, ...] = ()
         self._waiters: list[tuple[Pending, Callable[[PutResult], None]]] = []
         self._log = log
@@ -160,6 +161,13 @@ class FlowControl:
     def after_this(self, begin: Callable[[], None]) -> None:
         """Have a flush or a transfer begun when the loop has put all that came with the same bytes: one for all."""
         self._soon.once(begin)
+
+    def _dispatch(self, work: Callable[[], None]) -> bool:
+        """Have the loop dispatch what it has put, after it has answered: who waits is told without a thread between."""
+        if self.in_worker_thread:  # the disk is slow
+            return False
+        self._soon.once(work)
+        return True
 
     def wait_for(self, put: Pending, done: Callable[[PutResult], None]) -> None:
         """Have `done` called when a put is flushed, and on a slave: for all puts that wait for the same, at once."""

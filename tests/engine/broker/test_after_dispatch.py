@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from engine.broker.requests import dispatched
 from engine.config import StoreConfig
 from engine.format.message import decode
+from engine.services.pace import DispatchPace
 from engine.wire.codes import RequestCode, ResponseCode
 from engine.wire.command import RemotingCommand
 from tests.engine.broker.client import SMALL, Client, daemon, pull_fields
@@ -138,4 +140,28 @@ def test_who_is_held_does_not_wait_for_what_is_gathered_alone(tmp_path: Path, mo
             assert (pulled.code, decode(pulled.body).queue_offset) == (0, end)
 
     asyncio.run(run())
+    assert_sound(StoreConfig(store_path_root_dir=tmp_path / "s").with_changes(**SMALL))
+
+
+def test_what_comes_alone_to_a_held_pull_is_dispatched_by_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(0, 0, 10**9))
+    by: list[threading.Thread] = []
+
+    async def run() -> None:
+        async with daemon(tmp_path / "s") as found:
+            one, two = await Client.to(found.listening.broker), await Client.to(found.listening.broker)
+            store, pulls = found.broker.store, found.broker.pulls
+            store.add_listener(lambda _: by.append(threading.current_thread()), lambda: pulls.held > 0)
+            await one.put(TOPIC, b"0")  # the thread makes the queue
+            for offset in range(1, 30):
+                opaque = two.send(RequestCode.PULL_MESSAGE, pull_fields(TOPIC, offset, wait_ms=60_000))
+                while not (pulls.held and store.dispatch._idle):
+                    await asyncio.sleep(0.001)
+                await one.put(TOPIC, b"%d" % offset)
+                assert decode((await two.answer(opaque)).body).body == b"%d" % offset
+
+    asyncio.run(run())
+    assert by == [threading.main_thread()] * 29
     assert_sound(StoreConfig(store_path_root_dir=tmp_path / "s").with_changes(**SMALL))

@@ -4,74 +4,23 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import StoreConfig
 from engine.errors import DiskFull, RStoreError
-from engine.files.disk import Disk
-from engine.log.commitlog import CommitLog
-from engine.log.derive import Keys, TopicQueue
+from engine.log.derive import TopicQueue
 from engine.log.state import QueueState
-from engine.services.dispatch import Arrival, DispatchService
+from engine.services.arrivals import Arrival
 from engine.services.pace import ALONE, GATHER_MS, LISTENED, DispatchPace, still_owed
-from engine.services.queue_table import QueueTable
-from engine.services.running_flags import Flag, RunningFlags
+from engine.services.running_flags import Flag
 from tests.engine.opening import gather_for_minutes, message, small
+from tests.engine.services.dispatch_rig import T0, Rig, until
 
 pytestmark = pytest.mark.leaves("checkpoint-missing", "index-missing", "log-gap", "unit-missing")
-
-
-T0 = TopicQueue("T", 0)
-
-
-@dataclass
-class Index:
-    """Takes keys; fails as often as told."""
-
-    failures: list[RStoreError] = field(default_factory=list)
-    keys: int = 0
-
-    def put(self, keys: Keys) -> int:
-        failures = self.failures  # a test may give others meanwhile
-        if failures:
-            raise failures.pop(0)
-        self.keys += len(keys)
-        return len(keys)
-
-
-@dataclass
-class Rig:
-    """Log, queues and dispatch without a store around them."""
-
-    config: StoreConfig
-    disk: Disk = field(default_factory=Disk)
-    flags: RunningFlags = field(default_factory=RunningFlags)
-    index: Index = field(default_factory=Index)
-    errors: list[RStoreError] = field(default_factory=list)
-    progress: int = 0
-
-    def __post_init__(self) -> None:
-        self.log = CommitLog(self.disk, self.config)
-        self.log.open(0, {})
-        self.queues = QueueTable(self.disk, self.config)
-        self.dispatch = DispatchService(
-            self.log, self.queues, self.index, self.flags, self.config, self.made_progress, self.errors.append
-        )
-
-    def made_progress(self) -> None:
-        self.progress += 1
-
-    def close(self) -> None:
-        self.dispatch.stop()
-        self.queues.shutdown()
-        self.log.close(clean=True)
 
 
 @pytest.fixture
@@ -79,13 +28,6 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(small(tmp_path))
     yield made
     made.close()
-
-
-def until(state: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 60
-    while not state() and time.monotonic() < ends:
-        time.sleep(0.001)
-    assert state()
 
 
 def test_it_starts_where_it_is_told(rig: Rig) -> None:
@@ -288,8 +230,8 @@ def test_who_listens_may_hold_a_lock_of_its_own(rig: Rig, monkeypatch: pytest.Mo
         rig.dispatch.wake()
         until(lambda end=end: rig.dispatch.position == end or asked.is_set())  # type: ignore[misc]
     rig.dispatch.listened()
-    rig.dispatch._hurry()
-    rig.dispatch._unhurry(1)
+    rig.dispatch._wait_for_it(1)
+    rig.dispatch._wait_for_it(-1)
     answered.set()
     end = rig.log.append(message()).next_offset
     rig.dispatch.wake()

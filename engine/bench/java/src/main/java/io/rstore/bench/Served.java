@@ -1,5 +1,7 @@
 package io.rstore.bench;
 
+import java.lang.management.CompilationMXBean;
+import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -127,9 +129,10 @@ final class Served {
         come.get().await();
         Times times = new Times();
         clock.start();
-        long warmUntil = System.nanoTime() + options.number("warm") * 1_000_000_000L;
+        Compiled compiled = new Compiled(options.number("warm"));
+        boolean warm = false;
         while (times.count < count) {
-            boolean warm = System.nanoTime() >= warmUntil;
+            warm = warm || compiled.isAll();
             if (warm) { // before, without pauses: what the client does is compiled then, and not while it is timed
                 Thread.sleep(ThreadLocalRandom.current().nextInt(2, 9));
             }
@@ -207,6 +210,46 @@ final class Served {
             throw wrong.get();
         }
         return all;
+    }
+
+    /** Whether this process has compiled what it runs: for some seconds it has compiled next to nothing. */
+    private static final class Compiled {
+        private static final long LOOK_NANOS = 3_000_000_000L;
+        private static final long LITTLE_MS = 30;
+        private static final long LOOKS = 20;
+        /** What is called less often is not compiled for good (Tier4InvocationThreshold: 5,000). */
+        private static final long CALLS = 10_000;
+        private final CompilationMXBean compiler = ManagementFactory.getCompilationMXBean();
+        private final long leastUntil;
+        private final long mostUntil;
+        private long lookAt;
+        private long compiledMs;
+        private long calls;
+
+        /** Not before {@code leastS} seconds and CALLS calls; after LOOKS looks whatever is compiled still. */
+        Compiled(int leastS) {
+            long now = System.nanoTime();
+            leastUntil = now + leastS * 1_000_000_000L;
+            mostUntil = leastUntil + LOOKS * LOOK_NANOS;
+            look(now);
+        }
+
+        /** Asked with each call. */
+        boolean isAll() {
+            calls++;
+            long now = System.nanoTime();
+            if (now < lookAt) {
+                return false;
+            }
+            long before = compiledMs;
+            look(now);
+            return calls >= CALLS && now >= leastUntil && compiledMs - before <= LITTLE_MS || now >= mostUntil;
+        }
+
+        private void look(long now) {
+            lookAt = now + LOOK_NANOS;
+            compiledMs = compiler.getTotalCompilationTime();
+        }
     }
 
     private interface Work {
