@@ -164,7 +164,7 @@ class FlowControl:
 
     def _dispatch(self, work: Callable[[], None]) -> bool:
         """Have the loop dispatch what it has put, after it has answered: who waits is told without a thread between."""
-        if self.in_worker_thread:  # the disk is slow
+        if self.in_worker_thread or self._store.puts_wait:  # the disk is slow; or the flush must not wait for it
             return False
         self._soon.once(work)
         return True
