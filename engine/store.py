@@ -206,9 +206,10 @@ class MessageStore(StoreParts):
         """
         self._puts.flush_through(begin)
 
-    def dispatch_through(self, begin: Callable[[Callable[[], None]], bool]) -> None:
+    def dispatch_through(self, begin: Callable[[Callable[[], None]], bool] | None) -> None:
         """Have a message that comes alone, and that a listener wants, dispatched through `begin`: called by who puts,
-        with what does it. It returns whether that will be called: a moment later, in any thread; else one beside does.
+        with what does it. It returns whether that will be called: a moment later, in any thread; else one beside does,
+        and with None always.
         """
         self.dispatch.begin_through(begin)
 

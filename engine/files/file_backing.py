@@ -97,12 +97,12 @@ class FileBacking(ReferenceCounted):
 
     def has_room(self, size: int) -> bool:
         """Whether `size` bytes can be appended at once: to a map that is there, with its blocks, or to a buffer."""
-        return self.wrote_position + size <= self._room
+        return self._target is not None and self.wrote_position + size <= self._room
 
     @property
     def is_allocated(self) -> bool:
-        """Whether all its blocks are known to be there."""
-        return self._has_blocks_from == 0 and self._has_blocks_to == self.file_size
+        """Whether it is of the memory map kind, and all its blocks are known to be there."""
+        return self._segment.mapped and self._has_blocks_from == 0 and self._has_blocks_to == self.file_size
 
     def warm(self, pages: int, *, sync: bool) -> bool:
         """Touch every page after the write position, so that appends meet no page fault; then `mlock`.

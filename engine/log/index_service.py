@@ -146,9 +146,9 @@ class IndexService:
         return self._put_many(keys)
 
     def has_room(self, keys: int) -> bool:
-        """Whether so many keys go into the last file, which is there with its blocks."""
+        """Whether so many keys are put one by one, without a kernel, into a last file that is there with its blocks."""
         files = self._files
-        return bool(files) and files[-1].has_room(keys)
+        return keys <= _FEW and bool(files) and files[-1].has_room(keys)
 
     def put_message(self, key_hash: Sequence[int], physical_offset: int, store_timestamp: int) -> int:
         """Put the keys of one message: as `put`, without arrays."""

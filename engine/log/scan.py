@@ -368,11 +368,15 @@ class Scanner:
         lead = HEAD_SIZE if rows[0][0] >= HEAD_SIZE else 0
         return RecordBatch(base, buffer, rows, lead=lead, read=self._source.read)
 
+    def loads_within(self, size: int) -> bool:
+        """Whether so many bytes more may have it load the kernels, which takes some ms."""
+        return self._may_be_long and (self._walked + size >= LONG or _PUTS in sys.modules)
+
     def _count_plain(self, size: int) -> None:
         """So many bytes were read without kernels: of a long log the rest is read by them."""
         self._walked += size
         # small segments, one by one; a process that puts by kernels has paid for most of what loading takes
-        if self._may_be_long and (self._walked >= LONG or _PUTS in sys.modules):
+        if self.loads_within(0):
             self._may_be_long, self._fast = False, load_fast_walk()
 
     def _walk(self, at: int, buffer: memoryview, room: int, limit: int) -> tuple[RecordBatch | None, Stop]:

@@ -62,7 +62,7 @@ class KeyIndex(Protocol):
         ...
 
     def has_room(self, keys: int, /) -> bool:
-        """Whether so many keys go into files that are there, with their blocks."""
+        """Whether so many keys are put at once: few, into files that are there, with their blocks."""
         ...
 
 
@@ -125,6 +125,7 @@ class DispatchService(Worker):
         self._finishing = threading.Lock()
         self._begin: Callable[[Callable[[], None]], bool] | None = None
         self._idle = False
+        self._met: Exception | None = None
         self._owed = self._owed_alone = 0.0
         self._turn_ended = 0.0
         self._listeners = Listeners()
@@ -171,13 +172,14 @@ class DispatchService(Worker):
                 self._gathers_alone = False
                 self._condition.notify_all()
 
-    def begin_through(self, begin: Callable[[Callable[[], None]], bool]) -> None:
-        """Have what comes alone, and is waited for, dispatched through `begin`, and not by the thread.
+    def begin_through(self, begin: Callable[[Callable[[], None]], bool] | None) -> None:
+        """Have what comes alone, and is waited for, dispatched through `begin`, and not by the thread (None: by it).
 
         It is called by who appends, with what does it, and returns whether that will be called: a moment later, in any
         thread. Little is done then, and nothing that may wait for a file: the thread does that.
         """
         self._begin = begin
+        self._rouse()
 
     def wake(self) -> None:
         """There is something to do."""
@@ -250,9 +252,14 @@ class DispatchService(Worker):
         """So many more wait for what is dispatched (fewer: below 0)."""
         with self._condition:
             self._awaited += more
-            if more > 0:
-                self.woken = True
-                self._condition.notify_all()
+        if more > 0:
+            self._rouse()
+
+    def _rouse(self) -> None:
+        """Have the thread look, whoever was going to."""
+        with self._condition:
+            self.woken = True
+            self._condition.notify_all()
 
     # --- in the thread of who appends -------------------------------------------------------------------------------
 
@@ -263,32 +270,33 @@ class DispatchService(Worker):
             and self._progress[0] > 0  # the first batch has the thread load what is needed for it
             and self._log.max_offset - self._reached.position <= FEW
             and self._owed - (monotonic_ms() - self._turn_ended) <= LISTENED.free
-            and not self._in_pieces
+            and not (self._in_pieces or self._with_times or self._scanner.loads_within(FEW))
             and self._listeners.any_wanted
         )
 
     def _dispatch_here(self) -> None:
         """What the thread would do, as far as it is little and waits for nothing; else the thread is woken."""
         done = False
-        if self._turn.acquire(blocking=False):
-            try:
-                self.woken = False
-                began = monotonic_ms()
-                done = self._dispatch_little()
-                self._count_turn(began)
-            except Exception:  # noqa: BLE001 - the thread comes to the same, and tells
-                done = False
-            finally:
-                self._turn.release()
-        if not done:
-            with self._condition:
-                self.woken = True
-                self._condition.notify_all()
+        try:
+            if self._turn.acquire(blocking=False):
+                try:
+                    self.woken = False
+                    began, before = monotonic_ms(), self._reached.position
+                    done = self._dispatch_little()
+                    if self._reached.position > before:
+                        self._count_turn(began)
+                except Exception as error:  # noqa: BLE001 - for the thread to raise: it says what becomes of dispatch
+                    self._met = error
+                finally:
+                    self._turn.release()
+        finally:
+            if not done:
+                self._rouse()
 
     def _dispatch_little(self) -> bool:
         """Everything that is readable; False when some of it is left for the thread."""
         end = self._log.max_offset
-        if not self._idle or self._pending is not None or end - self._reached.position > FEW:
+        if not self._idle or self._pending is not None or self._met is not None or end - self._reached.position > FEW:
             return False
         while self._reached.position < end and self._follow(end, patient=False):
             pass
@@ -312,6 +320,9 @@ class DispatchService(Worker):
         A little that came meanwhile is left for another turn.
         """
         try:
+            if self._met is not None:
+                met, self._met = self._met, None
+                raise met
             if self._pending is not None:
                 self._finish(self._pending)
             end = self._log.max_offset
@@ -373,9 +384,11 @@ class DispatchService(Worker):
 
     def _finish(self, work: BatchToWrite, *, patient: bool = True) -> bool:
         """Write a batch. Who is not `patient` does nothing (False) where that may have to wait for something."""
-        if not (patient or self._has_room(work)) or not self._finishing.acquire(blocking=patient):
+        if not self._finishing.acquire(blocking=patient):
             return False
         try:
+            if not (patient or self._has_room(work)):
+                return False
             while work.groups:
                 number, rows = work.groups[0]
                 self._append(self._numbers[number], work.units, rows)

@@ -89,7 +89,8 @@ class FlowControl:
         self._loop = loop
         self._soon = Handover(loop)
         store.flush_through(self.after_this)
-        store.dispatch_through(self._dispatch)
+        if not store.puts_wait:  # else their flush would begin after it
+            store.dispatch_through(self._dispatch)
         self._waits_for: tuple[FlushFuture, ...] = ()
         self._waiters: list[tuple[Pending, Callable[[PutResult], None]]] = []
         self._log = log
@@ -164,7 +165,7 @@ class FlowControl:
 
     def _dispatch(self, work: Callable[[], None]) -> bool:
         """Have the loop dispatch what it has put, after it has answered: who waits is told without a thread between."""
-        if self.in_worker_thread or self._store.puts_wait:  # the disk is slow; or the flush must not wait for it
+        if self.in_worker_thread:  # the disk is slow
             return False
         self._soon.once(work)
         return True
@@ -263,6 +264,7 @@ class FlowControl:
     def close(self) -> None:
         """Take no more sends; those that wait are refused. For all other puts: `settled`."""
         self._closed = True
+        self._store.dispatch_through(None)
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:

@@ -154,7 +154,9 @@ def test_what_comes_alone_to_a_held_pull_is_dispatched_by_the_loop(
             one, two = await Client.to(found.listening.broker), await Client.to(found.listening.broker)
             store, pulls = found.broker.store, found.broker.pulls
             store.add_listener(lambda _: by.append(threading.current_thread()), lambda: pulls.held > 0)
-            await one.put(TOPIC, b"0")  # the thread makes the queue
+            await one.put(TOPIC, b"0")
+            while store.dispatch.lag or not store.dispatch._idle:  # the thread makes the queue
+                await asyncio.sleep(0.001)
             for offset in range(1, 30):
                 opaque = two.send(RequestCode.PULL_MESSAGE, pull_fields(TOPIC, offset, wait_ms=60_000))
                 while not (pulls.held and store.dispatch._idle):

@@ -83,6 +83,27 @@ def test_full_files_get_successors(place: Place, size: int) -> None:
     again.shutdown()
 
 
+def test_room_for_keys_is_in_a_file_that_is_there(place: Place) -> None:
+    service = place.service(clock=lambda: START)
+    service.open([])
+    rows = some_rows(39)
+    assert not service.has_room(1)
+    service.put(keys_of(rows[:1]))
+    at_once = service.files[-1]._file.mapped  # by call: no
+    assert [service.has_room(keys) for keys in (1, 12, 13)] == [at_once, at_once, False]
+    service.put(keys_of(rows[1:28]))
+    assert [service.has_room(keys) for keys in (11, 12)] == [at_once, False]
+    service.shutdown()
+    again = place.service()
+    again.open(names_in(place))
+    assert not again.has_room(1)  # its blocks are not known
+    again.put(keys_of(rows[28:29]))
+    assert again.has_room(10) == at_once
+    again.put(keys_of(rows[29:]))
+    assert not again.has_room(1)
+    again.shutdown()
+
+
 def test_new_files_gather_their_slots_where_many_keys_are_expected(
     real: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import DiskFull, RStoreError
+from engine.files.disk import Disk
 from engine.log.derive import TopicQueue
 from engine.services.arrivals import Arrival
 from engine.services.dispatch import FEW
@@ -119,6 +120,34 @@ def test_a_queue_offset_that_jumps_is_the_threads(here: Here) -> None:
     assert "an invalid queue offset and got no unit" in here.dispatch.findings[0].text
 
 
+def test_a_message_that_loads_the_kernels_is_the_threads(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here.dispatch._scanner, "loads_within", lambda size: size == FEW)
+    here.put()
+    assert here.came(2) == "thread"
+
+
+@pytest.mark.parametrize("changes", [{}, {"enable_consume_queue_ext": True}], ids=["by-call", "extension"])
+def test_files_that_are_written_by_call_or_twice_are_the_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, bool]
+) -> None:
+    monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(0, 0, 10**9))
+    made = Here(small(tmp_path, **changes), Disk(mapped=bool(changes)))
+    made.dispatch.start_from(0)
+    for count in range(1, 20):
+        made.put(KEYS="k")
+        assert made.came(count) == "thread"
+    made.close()
+
+
+def test_who_puts_no_more_leaves_all_to_the_thread(here: Here) -> None:
+    here.put(begin=False)
+    here.dispatch.begin_through(None)
+    assert here.came(2) == "thread"
+    here.work.get()  # and nobody calls what was begun
+    here.put()
+    assert here.came(3) == "thread"
+
+
 def test_who_takes_nothing_has_the_thread_do_it(here: Here) -> None:
     here.takes = False
     here.put()
@@ -195,6 +224,29 @@ def test_a_failure_here_is_the_threads_to_tell(here: Here, monkeypatch: pytest.M
     until(lambda: bool(here.errors))
     assert len(here.errors) == 1
     assert not here.dispatch.wait_dispatched(here.log.max_offset)
+
+
+def test_a_failure_after_it_was_written_is_told_too(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(here.dispatch, "_on_progress", broken)
+    here.put()
+    until(lambda: bool(here.errors))
+    assert "broken" in str(here.errors[0])
+
+
+def test_space_that_ends_meanwhile_is_waited_for(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.services.dispatch.RETRY_MS", 5)
+    monkeypatch.setattr(here.index, "has_room", lambda _: True)
+    here.index.failures = [DiskFull("full")] * 3
+    here.put(KEYS="k")
+    assert here.came(2) == "thread"
+    assert here.index.keys == 1
+    assert here.errors == []
+    assert here.flags.writeable
+    here.put(KEYS="k")
+    assert here.came(3) == "here"
 
 
 @pytest.mark.parametrize("seed", range(5))
