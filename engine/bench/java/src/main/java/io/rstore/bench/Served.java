@@ -128,11 +128,13 @@ final class Served {
         consumer.start();
         come.get().await();
         Times times = new Times();
-        clock.start();
-        Compiled compiled = new Compiled(options.number("warm"));
+        Compiled compiled = new Compiled(options.number("warm"), options.number("warmCalls"));
         boolean warm = false;
         while (times.count < count) {
-            warm = warm || compiled.isAll();
+            if (!warm && compiled.isAll()) {
+                warm = true;
+                clock.start();
+            }
             if (warm) { // before, without pauses: what the client does is compiled then, and not while it is timed
                 Thread.sleep(ThreadLocalRandom.current().nextInt(2, 9));
             }
@@ -217,17 +219,17 @@ final class Served {
         private static final long LOOK_NANOS = 3_000_000_000L;
         private static final long LITTLE_MS = 30;
         private static final long LOOKS = 20;
-        /** What is called less often is not compiled for good (Tier4InvocationThreshold: 5,000). */
-        private static final long CALLS = 10_000;
         private final CompilationMXBean compiler = ManagementFactory.getCompilationMXBean();
+        private final int leastCalls;
         private final long leastUntil;
         private final long mostUntil;
         private long lookAt;
         private long compiledMs;
         private long calls;
 
-        /** Not before {@code leastS} seconds and CALLS calls; after LOOKS looks whatever is compiled still. */
-        Compiled(int leastS) {
+        /** Not before so many seconds and calls; after LOOKS looks whatever is compiled still. */
+        Compiled(int leastS, int leastCalls) {
+            this.leastCalls = leastCalls;
             long now = System.nanoTime();
             leastUntil = now + leastS * 1_000_000_000L;
             mostUntil = leastUntil + LOOKS * LOOK_NANOS;
@@ -238,12 +240,16 @@ final class Served {
         boolean isAll() {
             calls++;
             long now = System.nanoTime();
+            if (leastCalls == 0) { // a quick measure
+                return now >= leastUntil;
+            }
             if (now < lookAt) {
                 return false;
             }
             long before = compiledMs;
             look(now);
-            return calls >= CALLS && now >= leastUntil && compiledMs - before <= LITTLE_MS || now >= mostUntil;
+            boolean isQuiet = compiledMs - before <= LITTLE_MS;
+            return isQuiet && calls >= leastCalls && now >= leastUntil || now >= mostUntil;
         }
 
         private void look(long now) {
