@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 SPLIT = 6 << 20
 """Bytes of log that one thread scans in one go, at most."""
+_SHORT, _SHORT_SPLIT = 64 << 20, 2 << 20
+"""Of a log up to the first, splits of the second: most of what it takes is memory that the process has not had before.
+"""
 _LEAST_SPLIT = 1 << 20
 _UNDER_WAY = 12 << 20
 """Bytes of log that all threads together are to have under way: what is read and made of it takes a multiple."""
@@ -80,7 +83,9 @@ def scan_ahead(
     """
     count = threads_of(threads)
     if split is None:
-        split = min(SPLIT, max(_LEAST_SPLIT, _UNDER_WAY // count))
+        last = scanner.segments[-1].end if end is None and scanner.segments else end or start
+        most = _SHORT_SPLIT if last - start <= _SHORT else SPLIT
+        split = min(most, max(_LEAST_SPLIT, _UNDER_WAY // count))
     fast = scanner.by_kernels(start, end) if count > 1 else None
     if fast is None:
         yield from _prepared(scanner.scan(start, end, resume=resume), prepare)

@@ -124,12 +124,20 @@ def test_answers_are_those_of_the_standard(plain: type, parameters: dict[str, bo
     assert answers[0] == answers[1]
 
 
-def test_the_first_call_makes_all_methods_and_they_are_the_standards() -> None:
+def test_the_first_call_makes_methods_and_they_are_the_standards() -> None:
     cls, standard = both(Place, {"frozen": True, "slots": True})
-    stand_in = cls.__init__
-    assert cls(5).end == 12
-    assert cls.__init__ is not stand_in
-    assert cls.__init__.__code__.co_code == standard.__init__.__code__.co_code
+    names = ("__init__", "__repr__", "__eq__", "__hash__")
+    stand_ins = {name: vars(cls)[name] for name in names}
+    one = cls(5)
+    assert one.end == 12
+    assert [name for name in names if vars(cls)[name] is not stand_ins[name]] == ["__init__"]
+    own = cls.__init__
+    assert repr(one) == repr(standard(5))
+    assert all(vars(cls)[name] is not stand_ins[name] for name in names)
+    assert cls.__init__ is own
+    assert own.__code__.co_code == standard.__init__.__code__.co_code
+    assert stand_ins["__init__"](one, 6) is None  # who holds it still
+    assert one.offset == 6
     assert cls(1) == cls(1) != cls(2)
     assert hash(both(Named, {"frozen": True, "slots": True})[0]("a")) == hash(("a", 0))
 
