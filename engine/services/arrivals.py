@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -47,11 +47,12 @@ class Listeners:
         """Whether anybody would do anything with what arrives."""
         return any(wanted() for _, wanted in self._all)
 
-    def announce(self, units: Units, numbers: QueueNumbers) -> Iterator[Exception]:
-        """Tell those who want it of a batch; what their calls raise, which keeps nothing from the others."""
+    def announce(self, units: Units, numbers: QueueNumbers) -> list[Exception]:
+        """Tell those who want it of a batch. Returns what their calls raised, which keeps nothing from the others."""
+        failures: list[Exception] = []
         listeners = [listener for listener, wanted in self._all if wanted()]
         if not listeners or not len(units):
-            return
+            return failures
         columns = (units.queue, units.queue_offset, units.tags_code, units.store_timestamp, units.physical_offset)
         arrivals = [
             Arrival(*numbers[number], offset + 1, tags, time, physical, size)
@@ -63,4 +64,5 @@ class Listeners:
             try:
                 listener(arrivals)
             except Exception as error:  # noqa: BLE001 - a listener is not ours; dispatch must continue
-                yield error
+                failures.append(error)
+        return failures
