@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,12 +31,10 @@ OFTEN = {
     "flushCommitLogThoroughInterval": 100,
     "flushConsumeQueueThoroughInterval": 1000,
 }
-AT_ONCE, FEW = 12, 4
-"""Stores that are started side by side in one Java; and so few are started one after another."""
-HANG_S, ALONE_S = 30, 120
-"""Seconds for one: beside others, where a race of theirs may have it hang, and with none beside it."""
-RACE = "NullPointerException: Cannot read field"
-"""What a start may end in beside others, with which it shares a TreeMap (#rotateLeft); seen of 5.3.3 and 5.5.0."""
+AT_ONCE = 12
+"""Stores that are started side by side in one Java."""
+HANG_S = 120
+"""Seconds after which a start counts as hung."""
 TURNS = 2
 COUNT = 120
 """Damaged stores of each base; two bases a release."""
@@ -77,16 +74,12 @@ def java(release: str, home: Path, words: list[str]) -> list[str]:
     ]
 
 
-def outcomes(release: str, jobs: Sequence[Job], *, alone: bool = False) -> dict[str, Line]:
-    """What a release's message store made of each, by the path of the store; the stores are changed.
-
-    `alone`: one after another, however many there are.
-    """
-    at_once, seconds = (1, ALONE_S) if alone or len(jobs) <= FEW else (AT_ONCE, HANG_S)
+def outcomes(release: str, jobs: Sequence[Job]) -> dict[str, Line]:
+    """What a release's message store made of each, by the path of the store; the stores are changed."""
     with tempfile.TemporaryDirectory(prefix="rstore-starts-") as directory:
         file = Path(directory) / "jobs"
         file.write_text("".join(job.line() for job in jobs))
-        words = java(release, Path(directory), ["start", str(file), str(at_once), str(seconds)])
+        words = java(release, Path(directory), ["start", str(file), str(AT_ONCE), str(HANG_S)])
         with _turn():
             ran = subprocess.run(words, capture_output=True, timeout=1500, check=True)
     lines = (line for line in ran.stdout.decode().splitlines() if line.startswith("{"))
@@ -135,11 +128,6 @@ def _damaged(case: Line, store: Path) -> bool:
     return True
 
 
-def _may_be_of_others(outcome: Line) -> bool:
-    """Whether what came of a start may be of what ran beside it: a race of theirs, or a machine that had no time."""
-    return outcome["exit"] is None or RACE in str(outcome.get("error"))
-
-
 def run(release: str, cases: Iterable[Line], work: Path) -> Iterator[Line]:
     """Damages a copy for each case and starts it; the cases with their outcome."""
     made: dict[str, Line] = {}
@@ -147,13 +135,7 @@ def run(release: str, cases: Iterable[Line], work: Path) -> Iterator[Line]:
         store = work / case["id"] / case["base"]
         if _damaged(case, store):
             made[str(store)] = case
-    jobs = [Job(Path(path), dict(SETTINGS), {}) for path in made]
-    found = outcomes(release, jobs)
-    again = [job for job in jobs if _may_be_of_others(found[str(job.store)])]
-    for job in again:
-        shutil.rmtree(job.store)
-        _damaged(made[str(job.store)], job.store)
-    found |= outcomes(release, again, alone=True) if again else {}
+    found = outcomes(release, [Job(Path(path), dict(SETTINGS), {}) for path in made])
     for path, case in made.items():
         outcome: dict[str, Any] = {name: value for name, value in found[path].items() if name != "store"}
         yield case | {"outcome": outcome}

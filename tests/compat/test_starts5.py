@@ -38,7 +38,7 @@ def lacks_index_files_alone(line: dict[str, Any], case: dict[str, Any]) -> bool:
 
 
 @pytest.mark.wide
-@pytest.mark.timeout(900)  # a start that falls into a race of others hangs, and is tried again
+@pytest.mark.timeout(900)  # a start that hangs takes two minutes, and index files have three turns
 @pytest.mark.leaves
 @pytest.mark.parametrize("release", starts5.RELEASES)
 def test_the_recorded_outcomes_are_those_of_the_real_start(release: str, tmp_path: Path) -> None:

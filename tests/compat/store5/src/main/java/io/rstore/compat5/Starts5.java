@@ -182,7 +182,11 @@ public final class Starts5 {
         }
     }
 
-    private static DefaultMessageStore store(Path root, String settings, String topics) throws IOException {
+    /**
+     * A store, not yet loaded. One at a time: each one's StoreStatsService fills a static TreeMap that has no lock, and two
+     * that do so at once can break it for the rest of the process.
+     */
+    private static synchronized DefaultMessageStore store(Path root, String settings, String topics) throws IOException {
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(root.toString());
         config.setStorePathCommitLog(root.resolve("commitlog").toString());
