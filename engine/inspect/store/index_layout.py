@@ -6,7 +6,7 @@ Apache's default, and nearly every broker's setting, is four entries a slot. Wha
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import FormatError, StorageError
 from engine.format.index_file import (
@@ -20,7 +20,7 @@ from engine.format.index_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from engine.files.disk import Disk
     from engine.files.entry import Entry
@@ -34,27 +34,46 @@ MOST_LINKS = 100
 """Entries of a slot that are followed to prove a layout."""
 
 
+class Proof(NamedTuple):
+    """How much of a file agrees with a layout whose header, first entry and slot of that agree: more is greater.
+
+    holds_key: the first entry is not all zeros, as slots without entries and entry 0, which nothing uses, are.
+    slots: as many slots have entries as the header counts.
+    ends: the last entry is the one that the header names.
+    """
+
+    holds_key: bool
+    slots: bool
+    ends: bool
+
+
+_WHOLE = Proof(holds_key=True, slots=True, ends=True)
+
+
 def infer_index_layout(disk: Disk, entries: Sequence[Entry]) -> IndexLayout | None:
     """The layout that the index files have; None when nothing tells.
 
-    First a length at the default ratio that a file's own entries prove, the most common one; then any other split of a
-    length that they prove; then a file that was cut; last a length at the default ratio that nothing disproves.
+    First a length at the default ratio that a file's own entries prove, the most common one; then the split of a length
+    that most of a file agrees with; then a file that was cut; last a length at the default ratio without disproof.
     """
     sizes = [size for size, _ in Counter(entry.size for entry in entries if entry.size).most_common()]
     usual = {size: fitting for size in sizes if (fitting := _at_ratio(size)) is not None}
     for size, layout in usual.items():
-        if any(entry.size == size and _proved(disk, entry, [layout]) for entry in entries):
-            return layout
-    for size in sizes:
-        for last_too in (True, False):  # zeros in the place of slots or entries agree with much, but for the last entry
-            for entry in entries:
-                fitting = _proved(disk, entry, _splits(size), last_too=last_too) if entry.size == size else None
-                if fitting is not None:
-                    return fitting
+        for entry in entries:
+            if entry.size == size and any(proof.holds_key for proof, _ in _proofs(disk, entry, [layout])):
+                return layout
+    best: tuple[Proof, IndexLayout] | None = None
+    for entry in sorted(entries, key=lambda entry: sizes.index(entry.size) if entry.size else len(sizes)):
+        for one in _proofs(disk, entry, _splits(entry.size)):
+            if one[0] == _WHOLE:
+                return one[1]
+            if best is None or one[0] > best[0]:
+                best = one
+    if best is not None:
+        return best[1]
     for entry in entries:
         cut = (IndexLayout(slots, slots * RATIO) for slots in range(1, min(entry.size // SLOT_SIZE, MOST_SLOTS)))
-        fitting = _proved(disk, entry, (layout for layout in cut if layout.file_size > entry.size))
-        if fitting is not None:
+        for _, fitting in _proofs(disk, entry, (layout for layout in cut if layout.file_size > entry.size)):
             return fitting
     return next(iter(usual.values()), None)
 
@@ -74,46 +93,47 @@ def _splits(size: int) -> Iterable[IndexLayout]:
             yield layout
 
 
-def _proved(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout], *, last_too: bool = False) -> IndexLayout | None:
-    """The first of the layouts that a file's header, first entry and that entry's slot agree with.
-
-    Args:
-        last_too: the last entry, too. A crash may have torn it.
-    """
+def _proofs(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> Iterator[tuple[Proof, IndexLayout]]:
+    """Those of the layouts that a file's header, first entry and that entry's slot agree with."""
     reader = disk.open_reader(entry.path)
     try:
         header = decode_header(reader.read(0, HEADER_SIZE))
         for layout in layouts:
             if 1 < header.index_count <= layout.entries and layout.entry_position(2) <= entry.size:
-                slots = layout.slots
-                one = decode_entry(reader.read(layout.entry_position(1), ENTRY_SIZE), 0)
-                number = one.key_hash % slots
+                raw = reader.read(layout.entry_position(1), ENTRY_SIZE)
+                one = decode_entry(raw, 0)
+                number = one.key_hash % layout.slots
                 slot = reader.read(layout.slot_position(number), SLOT_SIZE) if one.key_hash >= 0 else b""
                 newest = decode_slot(slot)
-                if (
-                    _agree(header, one.physical_offset, one.previous, newest)
-                    and (not last_too or _ends(reader, header, layout))
-                    and _linked(reader, entry, layout, number, newest)
+                if _agree(header, one.physical_offset, one.previous, newest) and _linked(
+                    reader, entry, layout, number, newest
                 ):
-                    return layout
+                    ends = _ends(reader, entry, header, layout)
+                    yield Proof(any(raw), _counted(reader, header, layout), ends), layout
     except (FormatError, StorageError):
-        return None
+        return
     finally:
         reader.close()
-    return None
 
 
-def _ends(reader: RawFile, header: IndexHeader, layout: IndexLayout) -> bool:
-    """Whether the last entry is the one that the header names."""
+def _counted(reader: RawFile, header: IndexHeader, layout: IndexLayout) -> bool:
+    """Whether as many slots have entries as the header counts; of many slots that is not looked at."""
+    if layout.slots > MOST_SLOTS:
+        return True
+    slots = reader.read(HEADER_SIZE, layout.slots * SLOT_SIZE)
+    return header.hash_slot_count == sum(1 for number in slots.cast("I") if number)
+
+
+def _ends(reader: RawFile, entry: Entry, header: IndexHeader, layout: IndexLayout) -> bool:
+    """Whether the last entry is there, and the one that the header names. A crash may have torn it."""
+    if layout.entry_position(header.index_count) > entry.size:
+        return False
     last = decode_entry(reader.read(layout.entry_position(header.index_count - 1), ENTRY_SIZE), 0)
     return last.physical_offset == header.end_phy_offset
 
 
 def _linked(reader: RawFile, entry: Entry, layout: IndexLayout, slot: int, newest: int) -> bool:
-    """Whether a slot's entries lead from the newest one to the first of the file, as far as they are looked at.
-
-    Entry 0, which nothing uses, is all zeros: by itself it would do for the first entry of another layout.
-    """
+    """Whether a slot's entries lead from the newest one to the first of the file, as far as they are looked at."""
     at = newest
     for _ in range(MOST_LINKS):
         if layout.entry_position(at + 1) > entry.size:
