@@ -124,7 +124,9 @@ def test_a_flush_that_takes_too_long(config: StoreConfig) -> None:
     disk = Slow()
     Path(config.store_path_root_dir).mkdir()
     store = MessageStore.open(config.with_changes(flush_disk_type=SYNC, sync_flush_timeout=50), disk)
-    assert store.put(message("first")).ok
+    assert store.put(message("first"), wait=False).ok
+    while store.log.flushed_where < store.log.max_offset:
+        time.sleep(0.001)
     quick.clear()
     result = store.put(message("slow"))  # ends while its flush is still under way
     assert result.status is PutMessageStatus.FLUSH_DISK_TIMEOUT

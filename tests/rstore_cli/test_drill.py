@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -142,7 +143,7 @@ def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) 
     with process("drill", "run", "all", "--thorough", "--scratch", scratch) as running:
         try:
             until = time.monotonic() + 120
-            while not list(scratch.rglob("commitlog")):
+            while not any("commitlog" in names for _, names, _ in os.walk(scratch)):  # stores come and go meanwhile
                 assert time.monotonic() < until
                 time.sleep(0.05)
             running.send_signal(number)

@@ -20,6 +20,7 @@ from engine.files.rocksdb import RocksDatabase
 from engine.format.queue_unit import PRE_BLANK_SIZE, UNIT_SIZE
 from engine.format.rocksdb_queue import UNITS, OffsetKey, RocksDBUnit, UnitKey, decode_unit, encode_offset
 from tests.rstore_cli.conftest import Cli
+from tests.rstore_cli.test_console import ended
 from tests.rstore_cli.test_without_extras import without
 from tests.support import newer, stores
 
@@ -279,7 +280,7 @@ def test_what_reads_a_database_ends_with_who_asked(store: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == -signal.SIGKILL, ran
     copy, pid = ran.stdout.split()
-    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]:
+    while not ended(int(pid)):
         pass
     assert not Path(copy).exists()
 

@@ -88,7 +88,7 @@ def test_bytes_as_apaches_broker_writes_them(text: str, count: int | None) -> No
 @contextmanager
 def traffic(where: str) -> Iterator[None]:
     """Puts and gets of topic T, for as long as it is entered."""
-    stop = threading.Event()
+    stop, flows = threading.Event(), threading.Event()
 
     async def run() -> None:
         client, offset = await Client.to(where), 0
@@ -99,10 +99,12 @@ def traffic(where: str) -> Iterator[None]:
             offset = int(got.fields["nextBeginOffset"])
             commit = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": str(offset)}
             await client.ask(15, commit)
+            flows.set()
 
     thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
     try:
+        assert flows.wait(60)
         yield
     finally:
         stop.set()
@@ -112,7 +114,6 @@ def traffic(where: str) -> Iterator[None]:
 def test_of_the_daemon_and_of_any_broker(daemon: Process, cli: Cli) -> None:
     root = daemon.root
     with traffic(daemon.where["broker"]):
-        time.sleep(0.2)
         of_daemon = cli("top", "--store", root, "--once", "--json", "--interval", "0.3")
         of_broker = cli("top", "--broker", daemon.where["broker"], "--once", "--json", "--interval", "0.3")
         text = cli("top", "--store", root, "--once", "--interval", "0.1", "--sort", "lag", "--rows", "1").out

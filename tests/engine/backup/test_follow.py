@@ -43,6 +43,13 @@ from tests.engine.opening import assert_sound, message, small
 
 WAIT_S = 60
 SEGMENT = 1 << 18
+HOUR = following._hour
+
+
+@pytest.fixture(autouse=True)
+def _one_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever the tests run: of an hour that ends meanwhile a snapshot would stay."""
+    monkeypatch.setattr(following, "_hour", lambda _: "")
 
 
 class Followed:
@@ -243,6 +250,7 @@ def test_a_round_stores_about_what_came(followed: Callable[..., Followed], tmp_p
 def test_the_last_snapshot_of_each_hour_stays(
     followed: Callable[..., Followed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(following, "_hour", HOUR)
     one = followed()
     one.put(1)
     start = 1_764_201_600_000  # the start of an hour

@@ -63,7 +63,10 @@ async def put_three(client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_a_request_waits_for_what_was_acknowledged_before_it(tmp_path: Path, name: str) -> None:
+def test_a_request_waits_for_what_was_acknowledged_before_it(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatched, "MOST_S", 60)
     (code, fields), good = ASKED[name]
 
     async def run() -> None:
@@ -109,7 +112,9 @@ def test_who_asks_of_another_queue_does_not_wait(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_after_each_burst_all_of_it_is_there(tmp_path: Path) -> None:
+def test_after_each_burst_all_of_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatched, "MOST_S", 60)
+
     async def run() -> None:
         async with daemon(tmp_path / "s") as found:
             client = await Client.to(found.listening.broker)

@@ -42,12 +42,14 @@ class SlowDisk(FaultyDisk):
         super().__init__(None, mapped=False)
         self._gate = threading.Event()
         self._gate.set()
+        self.under_way = threading.Event()
         self._operation = operation
         self.takes_s = 0.0
 
     def begin(self, doing: Doing) -> Callable[[], None] | None:  # not under the model's lock: only the log is slow
         if doing.operation is self._operation and "commitlog" in doing.path:
             takes, self.takes_s = self.takes_s, 0.0
+            self.under_way.set()
             time.sleep(takes)
             assert self._gate.wait(120)
         return super().begin(doing)
@@ -75,12 +77,16 @@ def sound(root: Path) -> None:
 def test_what_waits_for_too_long_is_refused_and_pulls_go_on(tmp_path: Path) -> None:
     async def run() -> None:
         disk = SlowDisk()
-        async with daemon(tmp_path / "s", disk=disk, send_wait_ms=50) as found:
+        async with daemon(tmp_path / "s", disk=disk, send_wait_ms=200) as found:
             one, two = await Client.to(found.listening.broker), await Client.to(found.listening.broker)
             await make_slow(disk, one, found)
             await one.until_there("T", 1)
             with disk.held():
-                sent = [one.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"%d" % i) for i in range(5)]
+                disk.under_way.clear()
+                sent = [one.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"0")]
+                while not disk.under_way.is_set():
+                    await asyncio.sleep(0.001)
+                sent += [one.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"%d" % i) for i in range(1, 5)]
                 sent.append(one.send(RequestCode.SEND_BATCH_MESSAGE, send_fields("T", m="true"), BATCH))
                 answers = [await one.answer(opaque) for opaque in sent[1:]]
                 assert {answer.code for answer in answers} == {ResponseCode.SYSTEM_BUSY}
@@ -218,7 +224,15 @@ def test_what_waits_is_refused_when_the_broker_stops(tmp_path: Path) -> None:
             sent = [client.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"x") for _ in range(3)]
             while found.broker.flow.queued < 2:
                 await asyncio.sleep(0.01)
-            asyncio.get_running_loop().call_later(0.1, hold.__exit__, None, None, None)
+            flow = found.broker.flow
+
+            async def let_go() -> None:
+                while not flow._closed:
+                    await asyncio.sleep(0.001)
+                hold.__exit__(None, None, None)
+
+            letting_go = asyncio.create_task(let_go())
+        await letting_go
         assert (await client.answer(sent[2])).code == ResponseCode.SYSTEM_BUSY
 
     asyncio.run(run())

@@ -141,8 +141,15 @@ def test_nobody_there() -> None:
         asyncio.run(RemotingClient.connect("127.0.0.1:1"))
 
 
+def nothing_left_of_others(caplog: pytest.LogCaptureFixture) -> None:
+    """What a collection finds of tests before this one is said now, and not counted."""
+    gc.collect()
+    caplog.clear()
+
+
 def test_many_requests_to_a_peer_that_has_just_gone(caplog: pytest.LogCaptureFixture) -> None:
     """asyncio wrote a line of its own to the terminal for each send behind the fifth."""
+    nothing_left_of_others(caplog)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         async def run() -> None:
@@ -162,6 +169,7 @@ def test_many_requests_to_a_peer_that_has_just_gone(caplog: pytest.LogCaptureFix
 
 def test_a_peer_that_goes_while_it_is_sent_to_is_no_word_of_asyncio(caplog: pytest.LogCaptureFixture) -> None:
     """The request failed in its send, nobody asked for its answer's error, and asyncio said so on the terminal."""
+    nothing_left_of_others(caplog)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         async def run() -> None:

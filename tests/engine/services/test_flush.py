@@ -86,7 +86,7 @@ def test_each_put_has_its_own_time(tmp_path: Path) -> None:
 
 def test_puts_that_come_together_wait_as_one(tmp_path: Path) -> None:
     disk = SlowSync()
-    with opened(tmp_path / "s", disk, 5000) as store:
+    with opened(tmp_path / "s", disk, 60_000) as store:
         store.put(message())
         before = disk.syncs
         disk.gate.clear()

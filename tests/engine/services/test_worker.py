@@ -86,12 +86,14 @@ def test_a_pause_is_not_cut_short_by_a_wake_but_by_a_stop() -> None:
             self.begun = monotonic_ms()
             self.went_on = self._pause(50)
             self.ended = monotonic_ms()
+            went.set()
             self.stopped_early = not self._pause(60_000)
 
+    went = threading.Event()
     pausing = Pausing("Pausing", lambda _: None)
     pausing.start()
     pausing.wake()
-    threading.Event().wait(0.1)
+    assert went.wait(60)
     pausing.stop()
     assert pausing.went_on
     assert pausing.ended - pausing.begun >= 49

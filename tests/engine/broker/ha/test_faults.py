@@ -293,9 +293,9 @@ def test_a_record_damaged_on_the_way_is_named_and_not_appended(pair: Make, tmp_p
 def test_a_faulty_master_is_tried_less_and_less_and_stays_named(pair: Make) -> None:
     one = pair()
     with liar(NOISE) as port:
+        began = time.monotonic()
         client = one.slave(port=port)
         states: list[LinkStatus] = []
-        began = time.monotonic()
         until(lambda: client._faults >= 5)
         assert time.monotonic() - began > 0.05 * (2 + 4 + 8 + 16)  # from retry_ms on, twice as long each time
         end = time.monotonic() + 0.5
