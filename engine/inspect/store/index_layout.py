@@ -34,7 +34,7 @@ MOST_LINKS = 100
 """Entries of a slot that are followed to prove a layout."""
 
 
-class Proof(NamedTuple):
+class LayoutProof(NamedTuple):
     """How much of a file agrees with a layout whose header, first entry and slot of that agree: more is greater.
 
     holds_key: the first entry is not all zeros, as slots without entries and entry 0, which nothing uses, are.
@@ -47,7 +47,7 @@ class Proof(NamedTuple):
     ends: bool
 
 
-_WHOLE = Proof(holds_key=True, slots=True, ends=True)
+_WHOLE = LayoutProof(holds_key=True, slots=True, ends=True)
 
 
 def infer_index_layout(disk: Disk, entries: Sequence[Entry]) -> IndexLayout | None:
@@ -62,7 +62,7 @@ def infer_index_layout(disk: Disk, entries: Sequence[Entry]) -> IndexLayout | No
         for entry in entries:
             if entry.size == size and any(proof.holds_key for proof, _ in _proofs(disk, entry, [layout])):
                 return layout
-    best: tuple[Proof, IndexLayout] | None = None
+    best: tuple[LayoutProof, IndexLayout] | None = None
     for entry in sorted(entries, key=lambda entry: sizes.index(entry.size) if entry.size else len(sizes)):
         for one in _proofs(disk, entry, _splits(entry.size)):
             if one[0] == _WHOLE:
@@ -93,7 +93,7 @@ def _splits(size: int) -> Iterable[IndexLayout]:
             yield layout
 
 
-def _proofs(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> Iterator[tuple[Proof, IndexLayout]]:
+def _proofs(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> Iterator[tuple[LayoutProof, IndexLayout]]:
     """Those of the layouts that a file's header, first entry and that entry's slot agree with."""
     reader = disk.open_reader(entry.path)
     try:
@@ -109,7 +109,7 @@ def _proofs(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> Iterato
                     reader, entry, layout, number, newest
                 ):
                     ends = _ends(reader, entry, header, layout)
-                    yield Proof(any(raw), _counted(reader, header, layout), ends), layout
+                    yield LayoutProof(any(raw), _counted(reader, header, layout), ends), layout
     except (FormatError, StorageError):
         return
     finally:
