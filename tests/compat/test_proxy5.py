@@ -18,7 +18,7 @@ from tests.compat import served, toolchain
 from tests.compat.real_broker import NO_TLS, OPENED, free_port
 from tests.engine.broker.client import Client
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 SETTINGS = """
 brokerName=broker-a
@@ -29,7 +29,7 @@ recallMessageEnable=true
 KINDS = {"Simple": "NORMAL", "Push": "NORMAL", "Delay": "DELAY", "Recall": "DELAY", "Transaction": "TRANSACTION"}
 JAVA = KINDS | {"Fifo": "FIFO", "FifoPush": "FIFO"}
 NODE = {f"Node{name}": kind for name, kind in (KINDS | {"FifoPush": "FIFO"}).items()}
-START_S, CLIENTS_S = 120, 150
+START_S, CLIENTS_S = 120, 240
 BOTH = {
     "delay": "[d/1] in time",
     "recall": "[stays/1] true",

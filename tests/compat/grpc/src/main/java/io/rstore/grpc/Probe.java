@@ -34,7 +34,7 @@ public final class Probe {
 
     private Probe(String endpoints) {
         configuration = ClientConfiguration.newBuilder().setEndpoints(endpoints).enableSsl(false)
-            .setRequestTimeout(Duration.ofSeconds(10)).build();
+            .setRequestTimeout(Duration.ofSeconds(60)).build();
     }
 
     private interface Work {
@@ -68,7 +68,7 @@ public final class Probe {
             thread.start();
             threads.add(thread);
         }
-        long until = System.currentTimeMillis() + 90_000;
+        long until = System.currentTimeMillis() + 200_000;
         for (Thread thread : threads) {
             thread.join(Math.max(1, until - System.currentTimeMillis()));
         }
@@ -98,11 +98,11 @@ public final class Probe {
     }
 
     /** Messages until so many are there, or the time is over. */
-    private static List<MessageView> receive(SimpleConsumer consumer, int count, int invisibleS, int seconds) throws Exception {
+    private static List<MessageView> receive(SimpleConsumer consumer, int count, int seconds) throws Exception {
         List<MessageView> all = new ArrayList<>();
         long until = System.currentTimeMillis() + seconds * 1000L;
         while (all.size() < count && System.currentTimeMillis() < until) {
-            all.addAll(consumer.receive(16, Duration.ofSeconds(invisibleS)));
+            all.addAll(consumer.receive(16, Duration.ofSeconds(60)));
         }
         return all;
     }
@@ -121,7 +121,7 @@ public final class Probe {
             producer.send(message("Simple", "s" + i).addProperty("number", "" + i).build());
         }
         SimpleConsumer consumer = consumer("Simple");
-        List<MessageView> first = receive(consumer, 4, 60, 30);
+        List<MessageView> first = receive(consumer, 4, 60);
         String properties = first.isEmpty() ? "" : first.get(0).getProperties().keySet() + " " + first.get(0).getTag() + first.get(0).getKeys().size();
         for (MessageView one : first) {
             if (text(one).equals("s3")) {
@@ -130,7 +130,7 @@ public final class Probe {
                 consumer.ack(one);
             }
         }
-        List<MessageView> again = receive(consumer, 1, 60, 30);
+        List<MessageView> again = receive(consumer, 1, 60);
         for (MessageView one : again) {
             consumer.ack(one);
         }
@@ -179,7 +179,7 @@ public final class Probe {
         SimpleConsumer consumer = consumer("Delay");
         long due = System.currentTimeMillis() + 3000;
         producer.send(message("Delay", "d").setDeliveryTimestamp(due).build());
-        List<MessageView> got = receive(consumer, 1, 60, 30);
+        List<MessageView> got = receive(consumer, 1, 60);
         boolean early = System.currentTimeMillis() < due;
         for (MessageView one : got) {
             consumer.ack(one);
@@ -195,13 +195,13 @@ public final class Probe {
         }
         SimpleConsumer consumer = consumer("Fifo");
         List<String> order = new ArrayList<>();
-        long until = System.currentTimeMillis() + 60_000;
+        long until = System.currentTimeMillis() + 120_000;
         while (order.size() < 5 && System.currentTimeMillis() < until) {
-            for (MessageView one : consumer.receive(1, Duration.ofSeconds(10))) {
+            for (MessageView one : consumer.receive(1, Duration.ofSeconds(60))) {
                 order.add(text(one) + "/" + one.getDeliveryAttempt());
                 if (order.size() == 1) {
-                    consumer.changeInvisibleDuration(one, Duration.ofSeconds(8));
-                    order.add("then " + consumer.receive(1, Duration.ofSeconds(10)).size());
+                    consumer.changeInvisibleDuration(one, Duration.ofSeconds(30)); // longer than a slow receive takes
+                    order.add("then " + consumer.receive(1, Duration.ofSeconds(60)).size());
                 } else {
                     consumer.ack(one);
                 }
@@ -243,7 +243,7 @@ public final class Probe {
                 transaction.rollback();
             }
         }
-        List<MessageView> got = receive(consumer, 2, 60, 60);
+        List<MessageView> got = receive(consumer, 2, 60);
         for (MessageView one : got) {
             consumer.ack(one);
         }
@@ -253,11 +253,12 @@ public final class Probe {
     private String recall() throws Exception {
         Producer producer = producer("Recall");
         SimpleConsumer consumer = consumer("Recall");
-        long due = System.currentTimeMillis() + 12_000;
+        long due = System.currentTimeMillis() + 20_000;
         SendReceipt gone = producer.send(message("Recall", "gone").setDeliveryTimestamp(due).build());
         producer.send(message("Recall", "stays").setDeliveryTimestamp(due).build());
         boolean same = producer.recallMessage("Recall", gone.getRecallHandle()).getMessageId().equals(gone.getMessageId());
-        List<MessageView> got = receive(consumer, 2, 60, 20);
+        List<MessageView> got = receive(consumer, 1, 60);
+        got.addAll(consumer.receive(16, Duration.ofSeconds(60))); // both were due at once: no other is to come
         return bodies(got) + " " + same;
     }
 
