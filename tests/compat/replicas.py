@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.client.connection import RemotingClient
-from engine.errors import StorageError
+from engine.errors import PeerLost, StorageError
 from engine.format.message import decode
 from engine.wire.codes import RequestCode, ResponseCode
 
@@ -192,7 +192,14 @@ def log_bytes(root: Path, start: int, end: int) -> bytes:
 
 
 def until(condition: object, seconds: float = 60.0, why: str = "") -> None:
+    """A broker that does not answer in time, or is not there yet, is asked again."""
     end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, why
+    lost = ""
+    while True:
+        try:
+            if condition():  # type: ignore[operator]
+                return
+        except PeerLost as error:
+            lost = repr(error)
+        assert time.monotonic() < end, why or lost
         time.sleep(0.05)

@@ -50,6 +50,8 @@ def master(work: Path, version: str, *, controlled: bool) -> Iterator[real_broke
         real_broker.name_server(work / "names", settings=names_settings, apache=apache) as names,
         real_broker.broker(work / "master", names, own, port=port, apache=apache) as broker,
     ):
+        if controlled:  # its name server says that it is up before the controller has made the broker a master
+            until(lambda: produce(broker.broker, "Probe", 1).codes == {0}, 120)
         yield broker
         broker.kill()  # its end takes seconds, and what it leaves is not looked at
 
