@@ -27,6 +27,7 @@ SETTINGS = (
 )
 """A file of the timer log takes twenty units."""
 SOON, MID, LATE = 6, 25, 30
+"""On a slow machine some of Mid may be delivered before the kill, too: those wait no more."""
 
 
 async def _fill(address: str) -> None:
@@ -66,7 +67,7 @@ def test_each_that_waits_is_delivered_once(version: str, tmp_path: Path) -> None
         assert len(copies) == SOON
         cut = carry_out(TruncateChange(to_offset=copies[2].physical_offset, agreed=True), Disk(), config)
         assert cut.plan.repair.timer is not None
-        assert cut.plan.repair.timer.waiting == SOON - 2 + MID + LATE
+        assert cut.plan.repair.timer.waiting == SOON - 2 + MID - delivered(root, "Mid").total() + LATE
         assert delivered(root, "Soon").total() == 2
         assert check(Disk(), config).ok
         with real_broker.broker(root, names, SETTINGS, apache=apache) as running:
@@ -86,7 +87,7 @@ def test_those_whose_timer_files_are_gone_are_delivered_once(tmp_path: Path) -> 
         (root / "timerwheel").unlink()
         recovered = carry_out(RecoverChange(), Disk(), config)
         assert recovered.plan.repair.timer is not None
-        assert recovered.plan.repair.timer.waiting == MID + LATE
+        assert recovered.plan.repair.timer.waiting == MID - delivered(root, "Mid").total() + LATE
         assert check(Disk(), config).ok
         with real_broker.broker(root, names, SETTINGS, apache=apache) as running:
             asyncio.run(_await_the_rest(running.broker))

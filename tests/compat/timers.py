@@ -52,7 +52,7 @@ async def until(client: RemotingClient, topic: str, count: int) -> None:
     """Until the topic has so many messages."""
     end = time.monotonic() + WAIT_S
     while True:
-        answer = await client.ask(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"}, timeout_s=20)
+        answer = await client.ask(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"}, timeout_s=WAIT_S)
         if answer.code == ResponseCode.SUCCESS and int(answer.fields["offset"]) >= count:
             return
         assert time.monotonic() < end, (topic, answer.fields, answer.remark, count)
