@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from . import fixtures
-from .test_wheel import ROOT, interpreter, wheel
+from .test_wheel import PATIENT, ROOT, interpreter, wheel
 
 __all__ = ["wheel"]
 pytestmark = pytest.mark.interop
@@ -33,7 +33,9 @@ def test_constraints_and_bill_of_materials(wheel: Path, tmp_path: Path) -> None:
     from cyclonedx.schema import SchemaVersion
 
     made = tmp_path / "dist"
-    subprocess.run([sys.executable, str(ROOT / "fixtures" / "release.py"), str(wheel), str(made)], check=True)
+    patient = {**os.environ, **PATIENT}
+    release = [sys.executable, str(ROOT / "fixtures" / "release.py"), str(wheel), str(made)]
+    subprocess.run(release, check=True, env=patient)
     text = (made / "constraints.txt").read_text()
     pins = [_PIN.fullmatch(line) for line in text.splitlines()]
     assert pins
@@ -44,7 +46,8 @@ def test_constraints_and_bill_of_materials(wheel: Path, tmp_path: Path) -> None:
     assert wanted <= pinned.keys()
     assert "rstore" not in pinned
     words = ["install", "--dry-run", "--quiet", "--disable-pip-version-check", "--ignore-installed", "--require-hashes"]
-    subprocess.run([sys.executable, "-m", "pip", *words, "-r", str(made / "constraints.txt")], check=True)
+    pip = [sys.executable, "-m", "pip", *words, "-r", str(made / "constraints.txt")]
+    subprocess.run(pip, check=True, env=patient)
 
     bill = (made / "sbom.cdx.json").read_text()
     assert validation.JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill) is None
@@ -71,7 +74,7 @@ def test_the_lower_bounds_work(wheel: Path, tmp_path: Path) -> None:
     bounds = [bound for bound in map(_BOUND.match, PROJECT["dependencies"]) if bound]
     oldest = [f"{bound[1]}=={bound[2]}" for bound in bounds]
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, str(wheel), *oldest], check=True, cwd=tmp_path, env=clean)
+    subprocess.run([*pip, str(wheel), *oldest], check=True, cwd=tmp_path, env={**clean, **PATIENT})
     store = fixtures.unpack("crashed-small", tmp_path)
 
     def run(*words: str) -> str:

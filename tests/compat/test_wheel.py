@@ -18,8 +18,10 @@ from rstore_cli.completion_scripts import SCRIPTS
 
 from . import fixtures
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
+PATIENT = {"PIP_RETRIES": "15", "PIP_TIMEOUT": "60"}
+"""What pip is to be told: a registry may be slow, or refuse for a moment."""
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 
@@ -51,7 +53,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignore = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "fixtures", "tests")
     shutil.copytree(ROOT, copy, ignore=ignore)
     words = ["wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--wheel-dir", str(place), str(copy)]
-    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True, env={**os.environ, **PATIENT})
     (made,) = place.glob("rstore-*.whl")
     return made
 
@@ -73,7 +75,7 @@ def test_a_clean_environment(version: str, wheel: Path, tmp_path: Path) -> None:
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     # By PYTHONPATH pip would take the sources for an installation, and install nothing.
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    subprocess.run([*pip, str(wheel)], check=True, cwd=tmp_path, env=clean)
+    subprocess.run([*pip, str(wheel)], check=True, cwd=tmp_path, env={**clean, **PATIENT})
     store = fixtures.unpack("crashed-small", tmp_path)
 
     def rstore(*words: str, code: int = 0) -> str:
