@@ -221,7 +221,7 @@ def test_a_copy_that_begins_later(names: str, tmp_path: Path) -> None:
 
 
 def test_networks_that_fail(names: str, tmp_path: Path) -> None:
-    """Slow, cut at random, and half open: no wrong byte, and all is there within 30 s of the network's return."""
+    """Slow, cut at random, and half open: no wrong byte, and all is there once the network is back."""
     with real_broker.broker(tmp_path / "master", names, COMMON) as master, proxied(master.ha) as proxy:
         settings = (
             f"{SLAVE}haMasterAddress={proxy.address}\nhaHousekeepingInterval=3000\nhaSendHeartbeatInterval=1000\n"
@@ -237,7 +237,7 @@ def test_networks_that_fail(names: str, tmp_path: Path) -> None:
             proxy.cut()
             proxy.stalled = False
             bodies = first.bodies | second.bodies | third.bodies
-            until(lambda: len(consume(slave.broker, "Load")) == len(bodies), 30)
+            until(lambda: len(consume(slave.broker, "Load")) == len(bodies), 120)
             assert consume(slave.broker, "Load") == bodies
         assert_same(tmp_path / "master", tmp_path / "slave", third)
     assert_sound(config(tmp_path / "slave"))
