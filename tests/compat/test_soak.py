@@ -97,7 +97,7 @@ def test_it_is_the_same_at_the_end(tmp_path: Path) -> None:
                 one.quiet()
             acknowledged = {key for one in producers for key in one.told()["keys"]}
             wanted = {key for key in acknowledged if not rolled_back(key)}
-            tagged = {key for key in wanted if not key.startswith("tags-") or int(key.rpartition("-")[2]) % 3 < 2}
+            tagged = {key for key in wanted if not of_another_tag(key)}
             missing = everything.until(wanted, PATIENCE_S)
             missing_some = some.until(tagged, PATIENCE_S)
             got, got_some = everything.told(), some.told()
@@ -106,7 +106,7 @@ def test_it_is_the_same_at_the_end(tmp_path: Path) -> None:
         assert all(code.startswith(BUSY) for code in refused), refused
         assert len(missing) <= got["skipped"], "neither consumed nor expired"
         assert len(missing_some) <= got_some["skipped"]
-        assert not {key for key in got_some["keys"] if key.startswith("tags-")} - tagged
+        assert not [key for key in got_some["keys"] if of_another_tag(key)]
         assert not [key for key in got["keys"] if rolled_back(key)]
         assert got["refused"] == got_some["refused"] == {}
         assert got["sent_back"] > 0
@@ -117,6 +117,11 @@ def test_it_is_the_same_at_the_end(tmp_path: Path) -> None:
     assert_sound(config)
     found = check(Disk(), config)
     assert found.ok, found.findings
+
+
+def of_another_tag(key: str) -> bool:
+    """Whether a message has the third tag, which the consumer of two tags does not get."""
+    return key.startswith("tags-") and int(key.rpartition("-")[2]) % 3 == 2
 
 
 def warm_up(root: Path) -> None:
