@@ -62,7 +62,7 @@ class Client:
         self.writer.writelines(encode(command))
         return opaque
 
-    async def answer(self, opaque: int, timeout_s: float = 10) -> RemotingCommand:
+    async def answer(self, opaque: int, timeout_s: float = 60) -> RemotingCommand:
         """The answer to an earlier one. Raises TimeoutError, EOFError."""
         return await self._taken(self._waiting, lambda command: command.opaque == opaque, timeout_s)
 
@@ -71,7 +71,7 @@ class Client:
         """Answers that nobody has asked for."""
         return self._waiting
 
-    async def asked(self, code: int, timeout_s: float = 10) -> RemotingCommand:
+    async def asked(self, code: int, timeout_s: float = 60) -> RemotingCommand:
         """A request of the broker's: the next one with that code, not answered yet. Raises as `answer`."""
         return await self._taken(self.pushed, lambda command: command.code == code, timeout_s)
 
