@@ -20,7 +20,7 @@ from pathlib import Path
 from engine.client.connection import RemotingClient
 from engine.wire.codes import RequestCode
 from tests.compat import shared_classes, toolchain
-from tests.compat.served import SETTINGS
+from tests.compat.served import PATIENT, SETTINGS
 from tests.load.ports import any_port, holders, is_free
 
 START_S = 120
@@ -148,6 +148,7 @@ def broker(
         "brokerIP2": "127.0.0.1",
         "storePathRootDir": root,
         "storePathCommitLog": root / "commitlog",
+        **PATIENT,
     }
     if apache is not None and apache.version.startswith("5"):
         said["transactionMetricFlushInterval"] = FIRST_FLUSH_MS

@@ -9,7 +9,7 @@ import pytest
 
 from engine.config import StoreConfig
 from tests.compat import toolchain
-from tests.compat.served import Served, mqadmin, run_client, run_scenario, serve
+from tests.compat.served import SETTINGS, Served, mqadmin, run_client, run_scenario, serve
 from tests.engine.opening import assert_sound
 
 pytestmark = pytest.mark.interop
@@ -26,7 +26,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
     except toolchain.Missing as missing:
         pytest.skip(str(missing))
     root = tmp_path_factory.mktemp("served") / "store"
-    with serve(root) as served:
+    # by default as many sends may wait as a scenario sends at once, and those beyond are refused
+    with serve(root, SETTINGS + "sendThreadPoolQueueCapacity=100000\n") as served:
         yield served
     assert not (root / "abort").exists()
     assert_sound(StoreConfig(store_path_root_dir=root))
