@@ -173,11 +173,11 @@ class Peer:
         """Answer a request of the broker's."""
         self._writer.writelines(encode(request.answer(code, remark, None, body)))
 
-    async def raw(self, step: str, data: bytes, code: int, opaque: int = 0) -> None:
+    async def raw(self, step: str, data: bytes, code: int, opaque: int = 0, wait_s: float = WAIT_S) -> None:
         """One step: bytes as they are; the answer to `opaque`, or that the connection was closed."""
         self._answers[opaque] = asyncio.get_running_loop().create_future()
         self._writer.write(data)
-        found = await self.answer(opaque, NOTHING_S)
+        found = await self.answer(opaque, wait_s)
         self._note(step, found, code, ())
         await asyncio.sleep(0.1)
         self.talk.answers[step]["closed"] = self._closed.is_set()

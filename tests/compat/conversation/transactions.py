@@ -13,7 +13,8 @@ from tests.compat.conversation.talk import Talk
 
 END, SEND, PULL, CHECK = Code.END_TRANSACTION, Code.SEND_MESSAGE_V2, Code.PULL_MESSAGE, Code.CHECK_TRANSACTION_STATE
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
-_SOON_S = 0.5
+_SILENCE_S = 0.5
+"""How long is waited where no answer is to come."""
 _COPY = ("ext.tranStateTableOffset", "body[0].queue_offset")
 """Which copy of a half message it is: how many there are is a matter of the check's clock."""
 
@@ -53,8 +54,8 @@ async def transactions(talk: Talk) -> None:
     await say.until_there(peer, "RMQ_SYS_TRANS_HALF_TOPIC", 1)
     await peer.ask("transaction: the half topic", PULL, say.pull("RMQ_SYS_TRANS_HALF_TOPIC", maxMsgNums=1))
     await peer.ask("transaction: not to be pulled yet", PULL, say.pull("Traded", 0, 2))
-    await peer.ask("transaction: unknown", END, {**end, "commitOrRollback": UNKNOWN}, wait_s=_SOON_S)
-    await peer.ask("transaction: no such end", END, {**end, "commitOrRollback": 5}, wait_s=_SOON_S)
+    await peer.ask("transaction: unknown", END, {**end, "commitOrRollback": UNKNOWN}, wait_s=_SILENCE_S)
+    await peer.ask("transaction: no such end", END, {**end, "commitOrRollback": 5})
     await peer.ask("transaction: wrong group", END, {**end, "producerGroup": "Others"})
     await peer.ask("transaction: wrong table offset", END, {**end, "tranStateTableOffset": 999})
     await peer.ask("transaction: wrong place", END, {**end, "commitLogOffset": 1 << 50})
@@ -62,8 +63,8 @@ async def transactions(talk: Talk) -> None:
     for name in end:
         if name not in ("msgId", "transactionId"):
             await peer.ask(f"transaction: without {name}", END, {**end, name: None, "commitOrRollback": 12}
-                           if name != "commitOrRollback" else {**end, name: None}, wait_s=_SOON_S)  # fmt: skip
-    await peer.ask("transaction: no fields", END, wait_s=_SOON_S)
+                           if name != "commitOrRollback" else {**end, name: None})  # fmt: skip
+    await peer.ask("transaction: no fields", END)
     end = await half("transaction: another half", "T2")
     await peer.ask("transaction: commit", END, end)
     await say.until_there(peer, "Traded", 1, 2)
@@ -94,7 +95,7 @@ async def transactions(talk: Talk) -> None:
         "commitLogOffset": pushed.fields["commitLogOffset"],
         "fromTransactionCheck": "true",
     }
-    await peer.ask("transaction: still unknown", END, {**answer, "commitOrRollback": UNKNOWN}, wait_s=_SOON_S)
+    await peer.ask("transaction: still unknown", END, {**answer, "commitOrRollback": UNKNOWN}, wait_s=_SILENCE_S)
     pushed = await peer.pushed("transaction: asked again", 20, CHECK, loose=_COPY)
     assert pushed is not None
     answer["tranStateTableOffset"] = pushed.fields["tranStateTableOffset"]
