@@ -223,8 +223,9 @@ async def broadcasting_and_two_members(client: ClusterClient, peer: Peer) -> Non
             async with asyncio.timeout(PATIENCE_S):
                 while [sum(queue.topic == "Wide" for queue in each.queues) for each in (a, b)] != [2, 2]:
                     await asyncio.sleep(0.05)
-            await shared.until(20)
-    assert set(shared.bodies) == {b"%d" % i for i in range(20)}
+                # a queue that changes hands may give messages twice: their number says nothing
+                while set(shared.bodies) != {b"%d" % i for i in range(20)}:
+                    await asyncio.sleep(0.02)
 
 
 @feature("a request and its reply")
