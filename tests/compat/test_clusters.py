@@ -21,8 +21,11 @@ pytestmark = pytest.mark.interop
 DEPLOY = Path(__file__).parents[2] / "fixtures" / "deploy"
 CLUSTERS = ("2m-noslave", "2m-2s-async", "2m-2s-sync")
 COUNT = 300
-SMALL = "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\nmaxHashSlotNum=500\nmaxIndexNum=2000\n"
-"""Small files, and nothing else: all other settings are the template's."""
+SMALL = (
+    "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\nmaxHashSlotNum=500\nmaxIndexNum=2000\n"
+    "slaveTimeout=60000\nsyncFlushTimeout=60000\n"
+)
+"""Small files, and slaves that may be slow on a busy machine: all other settings are the template's."""
 
 
 def settings(template: Path, names: str, root: Path, port: int) -> str:
