@@ -29,7 +29,7 @@ from engine.client.selecting import by_hash
 from engine.client.subscriptions import SQL92
 from engine.client.topic_reader import ReadFrom, TopicReader
 from engine.client.trace import TRACE_TOPIC, TraceKind, TraceRecord, decode
-from engine.errors import InvalidArgument, NoRoute
+from engine.errors import InvalidArgument, NoRoute, PeerLost
 from engine.format.compression import CompressionType
 from engine.format.topic_rules import TBW102
 from tests.compat.served import java_client, mqadmin, run_client, running_client
@@ -63,7 +63,7 @@ def until_registered(client: ClusterClient) -> None:
     async def run() -> None:
         async with asyncio.timeout(PATIENCE_S), client:
             while True:
-                with suppress(NoRoute):
+                with suppress(NoRoute, PeerLost):  # this has more patience than a request
                     await client.route(TBW102)
                     return
                 await asyncio.sleep(0.1)

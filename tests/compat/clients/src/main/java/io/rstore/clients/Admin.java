@@ -91,6 +91,7 @@ public final class Admin {
             producer = new DefaultMQProducer(group);
             producer.setNamesrvAddr(names);
             producer.setInstanceName(group);
+            producer.setSendMsgTimeout(30_000); // a send that is tried again could be stored twice
             producer.start();
             PRODUCERS.put(group, producer);
         }

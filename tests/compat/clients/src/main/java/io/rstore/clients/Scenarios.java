@@ -315,6 +315,7 @@ public final class Scenarios {
         AtomicInteger checks = new AtomicInteger();
         TransactionMQProducer sender = new TransactionMQProducer("transactions");
         sender.setNamesrvAddr(names);
+        sender.setSendMsgTimeout(30_000);
         sender.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object number) {
