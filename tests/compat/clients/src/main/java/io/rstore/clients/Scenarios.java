@@ -38,6 +38,7 @@ public final class Scenarios {
     private final Map<String, Object> answer = new TreeMap<>();
     private final Set<String> seen = ConcurrentHashMap.newKeySet();
     private final AtomicInteger doubled = new AtomicInteger();
+    private final Map<String, Integer> again = new ConcurrentHashMap<>();
     private DefaultMQProducer producer;
 
     private Scenarios(String names, int count) {
@@ -312,23 +313,24 @@ public final class Scenarios {
 
     private void transactions() throws Exception {
         make("Transactions");
-        AtomicInteger checks = new AtomicInteger();
+        LocalTransactionState[] states = {
+            LocalTransactionState.COMMIT_MESSAGE, LocalTransactionState.ROLLBACK_MESSAGE, LocalTransactionState.UNKNOW
+        };
+        Map<String, Integer> asked = new ConcurrentHashMap<>();
         TransactionMQProducer sender = new TransactionMQProducer("transactions");
         sender.setNamesrvAddr(names);
         sender.setSendMsgTimeout(30_000);
         sender.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object number) {
-                LocalTransactionState[] states = {
-                    LocalTransactionState.COMMIT_MESSAGE, LocalTransactionState.ROLLBACK_MESSAGE, LocalTransactionState.UNKNOW
-                };
                 return states[(Integer) number % 3];
             }
 
             @Override
             public LocalTransactionState checkLocalTransaction(MessageExt message) {
-                checks.incrementAndGet();
-                return LocalTransactionState.COMMIT_MESSAGE;
+                String body = new String(message.getBody());
+                asked.merge(body, 1, Integer::sum);
+                return number(body) % 3 == 1 ? LocalTransactionState.ROLLBACK_MESSAGE : LocalTransactionState.COMMIT_MESSAGE;
             }
         });
         sender.start();
@@ -341,8 +343,17 @@ public final class Scenarios {
         answer.put("sent", wanted);
         await(new Enough(wanted));
         Thread.sleep(3000);
-        answer.put("rolledBack", seen.stream().filter(body -> Integer.parseInt(body.substring(1)) % 3 == 1).count());
-        answer.put("checked", checks.get());
+        answer.put("rolledBack", seen.stream().filter(body -> number(body) % 3 == 1).count());
+        answer.put("checked", asked.values().stream().mapToInt(Integer::intValue).sum());
+        // where an end comes later than a broker waits, it asks although it need not, and each commit stores a copy
+        again.forEach((body, copies) -> {
+            int needless = asked.getOrDefault(body, 0) - (number(body) % 3 == 2 ? 1 : 0);
+            doubled.addAndGet(-Math.min(copies, needless));
+        });
+    }
+
+    private static int number(String body) {
+        return Integer.parseInt(body.substring(1));
     }
 
     /** A consumer answers each request; the reply goes back to the thread that waits for it. */
@@ -434,6 +445,7 @@ public final class Scenarios {
     private void note(String body) {
         if (!seen.add(body)) {
             doubled.incrementAndGet();
+            again.merge(body, 1, Integer::sum);
         }
     }
 
