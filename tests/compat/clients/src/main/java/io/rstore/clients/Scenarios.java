@@ -11,12 +11,14 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.IntStream;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -59,8 +61,8 @@ public final class Scenarios {
             case "sql": run.sql(); break;
             case "batch": run.batch(); break;
             case "oneway": run.oneway(); break;
-            case "orderly": run.orderly(5000); break;
-            case "joining": run.orderly(0); break;
+            case "orderly": run.orderly(true); break;
+            case "joining": run.orderly(false); break;
             case "broadcast": run.broadcast(); break;
             case "delayed": run.delayed(); break;
             case "dead": run.dead(); break;
@@ -79,10 +81,12 @@ public final class Scenarios {
         make("Cluster");
         AtomicInteger first = new AtomicInteger();
         AtomicInteger second = new AtomicInteger();
+        List<DefaultMQPushConsumer> members = new ArrayList<>();
         for (AtomicInteger mine : List.of(first, second)) {
-            start(consumer("cluster", "Cluster", "*"), mine);
+            members.add(consumer("cluster", "Cluster", "*"));
+            start(members.get(members.size() - 1), mine);
         }
-        Thread.sleep(2000); // both are members before the first message comes
+        joined("Cluster", members);
         int threads = 8;
         CountDownLatch done = new CountDownLatch(threads);
         AtomicInteger sent = new AtomicInteger();
@@ -189,9 +193,10 @@ public final class Scenarios {
         answer.put("unanswered", answered.getCount());
     }
 
-    private void orderly(int joiningMs) throws Exception {
-        String name = joiningMs > 0 ? "Orderly" : "Joining" + System.currentTimeMillis();
+    private void orderly(boolean joinFirst) throws Exception {
+        String name = joinFirst ? "Orderly" : "Joining" + System.currentTimeMillis();
         make(name);
+        List<DefaultMQPushConsumer> members = new ArrayList<>();
         Map<Integer, List<Integer>> order = new ConcurrentHashMap<>();
         for (int member = 0; member < 2; member++) {
             DefaultMQPushConsumer consumer = consumer(name.toLowerCase(), name, "*");
@@ -207,8 +212,11 @@ public final class Scenarios {
                 return ConsumeOrderlyStatus.SUCCESS;
             });
             consumer.start();
+            members.add(consumer);
         }
-        Thread.sleep(joiningMs); // a queue that changes hands may give its last message twice: not what is looked at here
+        if (joinFirst) { // a queue that changes hands may give its last message twice: not what is looked at here
+            joined(name, members);
+        }
         for (int i = 0; i < count; i++) {
             producer.send(new Message(name, "t", "k", ("" + i).getBytes()),
                 (queues, message, at) -> queues.get((Integer) at % queues.size()), i);
@@ -408,9 +416,26 @@ public final class Scenarios {
         }
     }
 
-    /** A topic is there when its first message is. */
+    /** A topic is there when its first message is, and for consumers when the name server knows it. */
     private void make(String topic) throws Exception {
         send(topic, "made", "made");
+        await(() -> {
+            try {
+                return !producer.fetchPublishMessageQueues(topic).isEmpty();
+            } catch (MQClientException unknown) {
+                return false;
+            }
+        });
+    }
+
+    /** Waits until each member of a group has its share of the topic's queues. */
+    private void joined(String topic, List<DefaultMQPushConsumer> members) throws Exception {
+        int queues = producer.fetchPublishMessageQueues(topic).size();
+        await(() -> {
+            int[] held = members.stream().mapToInt(one -> (int) one.getDefaultMQPushConsumerImpl().getRebalanceImpl()
+                .getProcessQueueTable().keySet().stream().filter(queue -> queue.getTopic().equals(topic)).count()).toArray();
+            return IntStream.of(held).sum() == queues && IntStream.of(held).min().getAsInt() >= queues / members.size();
+        });
     }
 
     private SendResult send(String topic, String tag, String body) throws Exception {
