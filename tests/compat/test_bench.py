@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench import kafka
+from engine.bench import apache, kafka
 from engine.bench import run as bench
 from engine.bench.clients import CLIENT_LOADS, QUICK_CONSUMED
 from engine.bench.jobs import JOBS
@@ -19,7 +19,25 @@ from engine.bench.served import LOADS
 from engine.bench.workload import MIB, workloads
 from tests.support.checking import check_clean
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("apache_store")]
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("peer")]
+
+
+@pytest.fixture(scope="module")
+def peer() -> None:
+    """Apache's side of the bench is there to be run: `make interop-parts` builds it, that no test waits for Maven."""
+    try:
+        apache.find()
+    except apache.Missing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def dumper() -> kafka.Kafka:
+    """Kafka's, as `peer`."""
+    try:
+        return kafka.find()
+    except apache.Missing as missing:
+        pytest.skip(str(missing))
 
 
 def test_each_job_against_apache(tmp_path: Path) -> None:
@@ -46,7 +64,7 @@ def test_each_job_against_apache(tmp_path: Path) -> None:
             assert theirs.peak_rss > theirs.peak_anon > 0
 
 
-def test_dump_beside_kafkas(tmp_path: Path) -> None:
+def test_dump_beside_kafkas(dumper: kafka.Kafka, tmp_path: Path) -> None:
     """Kafka's own tool prints each message of the log that Kafka's own classes wrote."""
     program = (sys.executable, "-m", "rstore_cli.app")
     wanted = BenchOptions(program, tmp_path / "out", MIB, ("b128",), ("dump",), 1, work=tmp_path / "work")
@@ -57,7 +75,7 @@ def test_dump_beside_kafkas(tmp_path: Path) -> None:
     assert ours.messages == theirs.messages > 1000
     assert results.whole_ratio(JobPlace("dump", "b128"), Side.KAFKA)
     (log,) = (tmp_path / "work").glob("kafka-*")
-    printed = subprocess.run(kafka.find().dump_command(log), capture_output=True, timeout=120, check=True).stdout
+    printed = subprocess.run(dumper.dump_command(log), capture_output=True, timeout=120, check=True).stdout
     assert printed.count(b"valueSize: 128 ") == theirs.messages
     assert (
         f"messages/s of the whole process: rstore {ours.messages / ours.wall:,.0f}, "

@@ -283,6 +283,7 @@ def _run_maven(command: list[str], directory: Path) -> subprocess.CompletedProce
 
 def main() -> None:
     """Builds all that a test may ask for, so that none has to wait; tells what can't be had here."""
+    from engine.bench import apache, kafka  # the other tests need none of it
     from tests.compat.shared_classes import make_of_brokers, make_of_stores  # they need this module
 
     parts = (
@@ -292,10 +293,10 @@ def main() -> None:
         *(proxy5, grpc_clients, node_clients5),
     )
     archives = (make_of_stores, make_of_brokers, *(partial(make_of_brokers, one) for one in ("5.5.0", "5.3.3")))
-    for build in (*parts, go_clients, s3_server, node_clients, axe, *archives):
+    for build in (*parts, go_clients, s3_server, node_clients, axe, apache.find, kafka.find, *archives):
         try:
             build()
-        except Missing as missing:
+        except (Missing, apache.Missing) as missing:
             print(missing)
 
 
