@@ -224,11 +224,11 @@ def test_what_was_not_sent_can_not_be_acknowledged(pair: Make) -> None:
         until(lambda: bool(one.service.slaves) and one.service.slaves[0].acked == 1)
         one.put(2000, size=12_000)  # more than the system holds for a connection
         link.sendall(encode_ack(one.master.log.max_offset))  # more than was sent: nothing was read
+        until(lambda: one.service.rejections["fault"] == 1)  # before anything is read, and more is sent
         with suppress(ConnectionResetError):
             while link.recv(1 << 20):
                 pass
     until(lambda: not one.service.slaves)
-    assert one.service.rejections["fault"] == 1
     assert one.master.put(message()).status is PutMessageStatus.SLAVE_NOT_AVAILABLE
 
     statuses = []
