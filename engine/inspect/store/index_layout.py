@@ -37,7 +37,7 @@ MOST_LINKS = 100
 class LayoutProof(NamedTuple):
     """How much of a file agrees with a layout whose header, first entry and slot of that agree: more is greater.
 
-    holds_key: the first entry is not all zeros, as slots without entries and entry 0, which nothing uses, are.
+    holds_key: the first entry has a hash: in slots without entries, and in entry 0, which nothing uses, are zeros.
     slots: as many slots have entries as the header counts.
     ends: the last entry is the one that the header names.
     """
@@ -62,20 +62,21 @@ def infer_index_layout(disk: Disk, entries: Sequence[Entry]) -> IndexLayout | No
         for entry in entries:
             if entry.size == size and any(proof.holds_key for proof, _ in _proofs(disk, entry, [layout])):
                 return layout
+    whole = ((entry, _splits(size)) for size in sizes for entry in entries if entry.size == size)
+    cut = ((entry, _longer(entry.size)) for entry in entries)
+    return _best(disk, whole) or _best(disk, cut) or next(iter(usual.values()), None)
+
+
+def _best(disk: Disk, tries: Iterable[tuple[Entry, Iterable[IndexLayout]]]) -> IndexLayout | None:
+    """The layout that most of a file agrees with, of those that are tried on it; the first of several."""
     best: tuple[LayoutProof, IndexLayout] | None = None
-    for entry in sorted(entries, key=lambda entry: sizes.index(entry.size) if entry.size else len(sizes)):
-        for one in _proofs(disk, entry, _splits(entry.size)):
+    for entry, layouts in tries:
+        for one in _proofs(disk, entry, layouts):
             if one[0] == _WHOLE:
                 return one[1]
             if best is None or one[0] > best[0]:
                 best = one
-    if best is not None:
-        return best[1]
-    for entry in entries:
-        cut = (IndexLayout(slots, slots * RATIO) for slots in range(1, min(entry.size // SLOT_SIZE, MOST_SLOTS)))
-        for _, fitting in _proofs(disk, entry, (layout for layout in cut if layout.file_size > entry.size)):
-            return fitting
-    return next(iter(usual.values()), None)
+    return None if best is None else best[1]
 
 
 def _at_ratio(size: int) -> IndexLayout | None:
@@ -93,6 +94,14 @@ def _splits(size: int) -> Iterable[IndexLayout]:
             yield layout
 
 
+def _longer(size: int) -> Iterable[IndexLayout]:
+    """Every layout at the default ratio of a file that was longer."""
+    for slots in range(1, min(size // SLOT_SIZE, MOST_SLOTS)):
+        layout = IndexLayout(slots, slots * RATIO)
+        if layout.file_size > size:
+            yield layout
+
+
 def _proofs(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> Iterator[tuple[LayoutProof, IndexLayout]]:
     """Those of the layouts that a file's header, first entry and that entry's slot agree with."""
     reader = disk.open_reader(entry.path)
@@ -100,8 +109,7 @@ def _proofs(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> Iterato
         header = decode_header(reader.read(0, HEADER_SIZE))
         for layout in layouts:
             if 1 < header.index_count <= layout.entries and layout.entry_position(2) <= entry.size:
-                raw = reader.read(layout.entry_position(1), ENTRY_SIZE)
-                one = decode_entry(raw, 0)
+                one = decode_entry(reader.read(layout.entry_position(1), ENTRY_SIZE), 0)
                 number = one.key_hash % layout.slots
                 slot = reader.read(layout.slot_position(number), SLOT_SIZE) if one.key_hash >= 0 else b""
                 newest = decode_slot(slot)
@@ -109,7 +117,7 @@ def _proofs(disk: Disk, entry: Entry, layouts: Iterable[IndexLayout]) -> Iterato
                     reader, entry, layout, number, newest
                 ):
                     ends = _ends(reader, entry, header, layout)
-                    yield LayoutProof(any(raw), _counted(reader, header, layout), ends), layout
+                    yield LayoutProof(one.key_hash > 0, _counted(reader, header, layout), ends), layout
     except (FormatError, StorageError):
         return
     finally:

@@ -50,6 +50,15 @@ def test_the_key_of_the_first_slot(others: int, tmp_path: Path) -> None:
     assert _inferred(tmp_path / "index", layout, hashes, [0] * len(hashes)) == layout
 
 
+def test_the_key_of_the_first_slot_of_a_file_that_was_cut(tmp_path: Path) -> None:
+    layout = IndexLayout(SLOTS, 4 * SLOTS)
+    assert _inferred(tmp_path / "index", layout, [SLOTS * 4711], [0]) == layout
+    (file,) = (tmp_path / "index").iterdir()
+    file.write_bytes(file.read_bytes()[: layout.entry_position(3) + 1])
+    disk = Disk()
+    assert infer_index_layout(disk, disk.scandir(str(tmp_path / "index"))) == layout
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_few_keys(seed: int, tmp_path: Path) -> None:
     rng = Random(f"few {seed}")
