@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import ssl
 import threading
@@ -177,6 +178,17 @@ async def _consume(broker: str, topic: str, queues: int) -> set[bytes]:
                     place += one.total_size
                 at = int(answer.fields["nextBeginOffset"])
     return found
+
+
+def log_end(broker: str) -> int:
+    """The physical offset at which a broker's log ends."""
+
+    async def ask() -> int:
+        async with await RemotingClient.connect(broker) as client:
+            answer = await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        return int(json.loads(bytes(answer.body))["table"]["commitLogMaxOffset"])
+
+    return asyncio.run(ask())
 
 
 def log_bytes(root: Path, start: int, end: int) -> bytes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -19,25 +21,28 @@ from engine.bench.served import LOADS
 from engine.bench.workload import MIB, workloads
 from tests.support.checking import check_clean
 
+Peer = TypeVar("Peer")
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("peer")]
+
+
+def or_skip(find: Callable[[], Peer]) -> Peer:
+    """What a test runs beside ours; skips where it can't be had."""
+    try:
+        return find()
+    except apache.Missing as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="module")
 def peer() -> None:
     """Apache's side of the bench is there to be run: `make interop-parts` builds it, that no test waits for Maven."""
-    try:
-        apache.find()
-    except apache.Missing as missing:
-        pytest.skip(str(missing))
+    or_skip(apache.find)
 
 
 @pytest.fixture(scope="module")
 def dumper() -> kafka.Kafka:
     """Kafka's, as `peer`."""
-    try:
-        return kafka.find()
-    except apache.Missing as missing:
-        pytest.skip(str(missing))
+    return or_skip(kafka.find)
 
 
 def test_each_job_against_apache(tmp_path: Path) -> None:

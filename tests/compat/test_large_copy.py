@@ -29,6 +29,7 @@ from engine.format.batch import BatchItem
 from engine.format.message import Message
 from engine.store import MessageStore
 from tests.compat import served
+from tests.compat.replicas import until
 from tests.load.ports import free_ports
 from tests.proof import own
 from tests.rstore_cli.conftest import Cli, cli
@@ -166,13 +167,6 @@ def answered(ask: Callable[[], T]) -> T:
             time.sleep(0.02)
 
 
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not answered(reached):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def copying(source: Side, target: Side, directory: Path, *more: str) -> subprocess.Popen[str]:
     words = ("copy", "--from", source.names, "--to", target.names, "--progress", str(directory), "--yes", "--json")
     command = [sys.executable, "-m", "rstore_cli.app", *words, "--patience", str(PATIENCE_S), *more]
@@ -188,7 +182,7 @@ def test_a_large_copy_killed_five_times(cli: Cli, tmp_path: Path) -> None:
         while kills < 5:
             reached = answered(lambda: end_of(target.names, "T")) + chance.randrange(total // 16, total // 8)
             process = copying(source, target, tmp_path / "map", "--rate", str(total // 8))
-            until(lambda at=reached, run=process: run.poll() is not None or end_of(target.names, "T") >= at)  # type: ignore[misc]
+            until(lambda at=reached, run=process: run.poll() is not None or end_of(target.names, "T") >= at, PATIENCE_S)  # type: ignore[misc]
             assert process.poll() is None, process.communicate()
             process.send_signal(signal.SIGKILL)
             process.communicate()
@@ -204,7 +198,7 @@ def test_a_broker_is_killed_meanwhile(killed: str, cli: Cli, tmp_path: Path) -> 
         target.start()
         process = copying(source, target, tmp_path / "map", "--rate", "1500")
         for reached in (total // 4, total // 2):
-            until(lambda at=reached: end_of(target.names, "T") >= at)  # type: ignore[misc]
+            until(lambda at=reached: end_of(target.names, "T") >= at, PATIENCE_S)  # type: ignore[misc]
             assert process.poll() is None, process.communicate()
             one = source if killed == "source" else target
             one.kill()

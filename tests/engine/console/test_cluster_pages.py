@@ -137,14 +137,16 @@ def test_figures_are_those_of_the_commands(shown: Shown, cli: Cli) -> None:
     page = browser.json("/topics/orders")
     assert page["queues"] == cli("admin", "topic", "status", "orders", *named).lines
     assert page["route"] == cli("admin", "topic", "route", "orders", *named).json
+    groups: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = []
 
-    def groups() -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    def asked_at_once() -> bool:
+        """Live members commit when they like: between the two questions, too."""
         printed = sorted(cli("admin", "group", "list", *named).lines, key=lambda one: one["group"])
-        return browser.json("/groups")["rows"], printed
+        groups[:] = zip(browser.json("/groups")["rows"], printed, strict=True)
+        return all(ours["lag"] == theirs["lag"] for ours, theirs in groups)
 
-    # live members commit when they like: between the two questions, too
-    until(lambda: all(ours["lag"] == theirs["lag"] for ours, theirs in zip(*groups(), strict=True)))
-    for ours, theirs in zip(*groups(), strict=True):
+    until(asked_at_once)
+    for ours, theirs in groups:
         same(ours, theirs)
     group = browser.json("/groups/readers")
     same(group["progress"], cli("admin", "consumer", "progress", "readers", "--clients", *named).json)
