@@ -32,7 +32,6 @@ BATCH = batch.encode([batch.BatchItem.of(b"one", {}), batch.BatchItem.of(b"two",
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow, "SLOW_MS", 20)
-    monkeypatch.setitem(SMALL, "sync_flush_timeout", 60_000)  # not 5 s: no put that waits ends before its flush
 
 
 class SlowDisk(FaultyDisk):
@@ -77,7 +76,7 @@ def sound(root: Path) -> None:
 def test_what_waits_for_too_long_is_refused_and_pulls_go_on(tmp_path: Path) -> None:
     async def run() -> None:
         disk = SlowDisk()
-        async with daemon(tmp_path / "s", disk=disk, send_wait_ms=200) as found:
+        async with daemon(tmp_path / "s", disk=disk) as found:
             one, two = await Client.to(found.listening.broker), await Client.to(found.listening.broker)
             await make_slow(disk, one, found)
             await one.until_there("T", 1)
@@ -86,6 +85,7 @@ def test_what_waits_for_too_long_is_refused_and_pulls_go_on(tmp_path: Path) -> N
                 sent = [one.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"0")]
                 while not disk.under_way.is_set():
                     await asyncio.sleep(0.001)
+                usual, found.broker.flow._wait_s = found.broker.flow._wait_s, 0.2  # only what waits behind it
                 sent += [one.send(RequestCode.SEND_MESSAGE_V2, send_fields("T"), b"%d" % i) for i in range(1, 5)]
                 sent.append(one.send(RequestCode.SEND_BATCH_MESSAGE, send_fields("T", m="true"), BATCH))
                 answers = [await one.answer(opaque) for opaque in sent[1:]]
@@ -95,6 +95,7 @@ def test_what_waits_for_too_long_is_refused_and_pulls_go_on(tmp_path: Path) -> N
                     assert remark.startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period")
                     assert remark.rpartition(": ")[2].isdecimal()
                 assert (await two.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0))).code == 0
+            found.broker.flow._wait_s = usual
             assert (await one.answer(sent[0])).code == 0  # it was under way
             assert (await one.put("T", b"and on")).fields["queueOffset"] == "2"
             assert found.broker.flow.refused == {"TIMEOUT_CLEAN_QUEUE": 5}
