@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.broker.put import flow
 from engine.broker.requests import dispatched
 from engine.config import StoreConfig
 from engine.format.message import decode
@@ -152,6 +153,7 @@ def test_what_comes_alone_to_a_held_pull_is_dispatched_by_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.services.dispatch.LISTENED", DispatchPace(0, 0, 10**9))
+    monkeypatch.setattr(flow, "SLOW_MS", 60_000)  # after a slow put the thread has it all for a while
     by: list[threading.Thread] = []
 
     async def run() -> None:
