@@ -45,7 +45,7 @@ class Gate(FaultyDisk):
         if self._name in doing.path and doing.operation is Operation.SYNC:
             self.syncs += 1
             self.holds = True
-            self.gate.wait(10)
+            self.gate.wait(120)
             self.holds = False
         return super().begin(doing)
 
@@ -298,7 +298,7 @@ class Reader:
 
     def __call__(self, body: bytes) -> object:
         self.threads.append(threading.get_ident())
-        self.gate.wait(10)
+        self.gate.wait(120)
         return loads(body)
 
 

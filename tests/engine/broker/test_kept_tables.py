@@ -208,7 +208,7 @@ class SlowTopics(FaultyDisk):
     def begin(self, doing: Doing) -> Callable[[], None] | None:
         if "/config/topics.json" in doing.path and doing.operation is Operation.CREATE:
             self.begun.set()
-            self.gate.wait(10)
+            self.gate.wait(120)
         return super().begin(doing)
 
 

@@ -77,7 +77,7 @@ class SlowSync(FaultyDisk):
 
     def begin(self, doing: Doing) -> Callable[[], None] | None:
         if doing.operation is Operation.SYNC and "commitlog" in doing.path:
-            self.gate.wait(10)
+            self.gate.wait(120)
         return super().begin(doing)
 
 
