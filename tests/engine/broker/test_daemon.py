@@ -165,7 +165,7 @@ def test_a_pull_waits_and_is_woken_at_once(tmp_path: Path) -> None:
         await one.until_there("W", 1)
         took = []
         for i in range(1, 20):
-            opaque = two.send(RequestCode.PULL_MESSAGE, pull_fields("W", i, wait_ms=15_000))
+            opaque = two.send(RequestCode.PULL_MESSAGE, pull_fields("W", i, wait_ms=60_000))
             await two.writer.drain()
             await asyncio.sleep(0.02)
             began = time.perf_counter()
@@ -358,7 +358,7 @@ def test_a_pull_that_waits_keeps_nothing_of_its_request(tmp_path: Path) -> None:
             one = await Client.to(found.listening.broker)
             await one.put("T", b"x")
             await one.until_there("T", 1)
-            wait = {**pull_fields("T", 1, wait_ms=5000), "more": "x" * 100_000}
+            wait = {**pull_fields("T", 1, wait_ms=60_000), "more": "x" * 100_000}
             waiting = one.send(RequestCode.PULL_MESSAGE, wait, bytes(1 << 20))
             async with asyncio.timeout(60):
                 while not found.broker.pulls.held:
