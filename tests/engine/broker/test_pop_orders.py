@@ -54,7 +54,7 @@ def test_a_queue_waits_for_its_acknowledgements_also_over_a_restart(tmp_path: Pa
             assert (await _pop(client))[0] == []
             change = _of(first, 1, invisibleTime=1)
             assert (await client.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, change)).code == 0
-            bodies, again = await _pop(client, pollTime=9000, bornTime=now_ms())
+            bodies, again = await _pop(client, pollTime=60_000, bornTime=now_ms())
             assert bodies == [b"1", b"2"]
             assert again.fields["orderCountInfo"] == "0 qo0%1 1;0 0 0"
 
@@ -69,7 +69,7 @@ def test_who_waits_gets_the_queue_when_it_comes_free(tmp_path: Path) -> None:
                 await client.put(TOPIC, b"%d" % number)
             await client.until_there(TOPIC, 2)
             _, first = await _pop(client, most=1)
-            fields = pop_fields(order="true", queue_id=0, pollTime=9000, bornTime=now_ms())  # type: ignore[arg-type]
+            fields = pop_fields(order="true", queue_id=0, pollTime=60_000, bornTime=now_ms())  # type: ignore[arg-type]
             waiting = client.send(RequestCode.POP_MESSAGE, fields)
             assert (await client.ask(RequestCode.ACK_MESSAGE, _of(first, 0))).code == 0
             assert [bytes(one.body) for one in decode_each((await client.answer(waiting)).body)] == [b"1"]

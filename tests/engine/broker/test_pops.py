@@ -259,13 +259,13 @@ def test_a_pop_waits_for_a_message(tmp_path: Path) -> None:
             popper, other = await Popper.to(served), await Client.to(served.listening.broker)
             await put(other, 1)
             await popper.pop_until(1)
-            asked = popper.client.send(RequestCode.POP_MESSAGE, pop_fields(pollTime=20_000))
+            asked = popper.client.send(RequestCode.POP_MESSAGE, pop_fields(pollTime=60_000))
             place = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
             while (await other.ask(RequestCode.POLLING_INFO, place)).fields["pollingNum"] != "1":
                 await asyncio.sleep(0.01)
             await put(other, 1)
             assert len(receipts(await popper.client.answer(asked))) == 1
-            told = popper.client.send(RequestCode.NOTIFICATION, pop_fields(pollTime=20_000, queueId=1))
+            told = popper.client.send(RequestCode.NOTIFICATION, pop_fields(pollTime=60_000, queueId=1))
             while (await other.ask(RequestCode.POLLING_INFO, {**place, "queueId": "1"})).fields["pollingNum"] != "1":
                 await asyncio.sleep(0.01)
             await put(other, 2)
@@ -279,7 +279,7 @@ def test_a_pop_waits_for_a_message(tmp_path: Path) -> None:
             brief = await popper.client.ask(RequestCode.POP_MESSAGE, pop_fields(pollTime=300))
             assert (brief.code, brief.remark) == (ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
             assert served.broker.held_pops.count == 0
-            popper.client.send(RequestCode.POP_MESSAGE, pop_fields(pollTime=20_000))
+            popper.client.send(RequestCode.POP_MESSAGE, pop_fields(pollTime=60_000))
             while (await other.ask(RequestCode.POLLING_INFO, place)).fields["pollingNum"] != "1":
                 await asyncio.sleep(0.01)
             popper.client.writer.close()
@@ -306,7 +306,7 @@ def test_a_pop_that_is_held_does_not_wait_for_what_is_gathered_alone(
             got: set[int] = set()
             async with asyncio.timeout(30):
                 while len(got) < count:
-                    got |= {message.queue_offset for message, _ in await popper.pop(pollTime=20_000)}
+                    got |= {message.queue_offset for message, _ in await popper.pop(pollTime=60_000)}
 
     asyncio.run(run())
 
