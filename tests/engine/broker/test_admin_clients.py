@@ -89,7 +89,9 @@ def test_all_producers(tmp_path: Path) -> None:
 # --- clients that are asked -----------------------------------------------------------------------------------------
 
 
-def test_a_consumer_is_asked_and_its_answer_handed_on(tmp_path: Path) -> None:
+def test_a_consumer_is_asked_and_its_answer_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_clients, "CLIENT_S", 60.0)
+
     async def work(one: Client, two: Client, names: str) -> None:
         del names
         sent = await one.put("T", b"hello")
@@ -124,8 +126,10 @@ def test_a_consumer_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mon
         late = await one.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, who)
         assert late.code == ResponseCode.CONSUME_MSG_TIMEOUT
         assert (late.remark or "").startswith(f"consumer <G> <{two.client_id}> Timeout: ")
+        monkeypatch.setattr(admin_clients, "CLIENT_S", 60.0)  # now it is its end that answers, not its time
         opaque = one.send(RequestCode.GET_CONSUMER_RUNNING_INFO, who)
-        await two.asked(RequestCode.GET_CONSUMER_RUNNING_INFO)
+        for _ in range(2):  # that of before, which it has not read yet, and this one
+            await two.asked(RequestCode.GET_CONSUMER_RUNNING_INFO)
         two.writer.close()
         assert (await one.answer(opaque)).code == ResponseCode.SYSTEM_ERROR
 
@@ -178,6 +182,7 @@ def test_where_consumers_stand(tmp_path: Path) -> None:
 @pytest.mark.leaves("config-missing")
 def test_a_reply_goes_to_the_client_that_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = "DefaultCluster_REPLY_TOPIC"
+    monkeypatch.setattr(reply, "PUSH_S", 60.0)
 
     async def work(one: Client, two: Client, names: str) -> None:
         del names
