@@ -76,9 +76,10 @@ async def scrape(found: Daemon) -> Samples:
 
 def test_metrics_say_what_has_happened(tmp_path: Path) -> None:
     async def work(found: Daemon, client: Client) -> None:
+        began = time.monotonic()
         for i in range(5):
             await client.put("T", b"%d" % i)
-        await client.put("Late", b"x", 0, "DELAY\x013")
+        await client.put("Late", b"x", 0, "DELAY\x0118")  # two hours: it waits still when all is counted
         await client.until_there("T", 5)
         await client.until_there("SCHEDULE_TOPIC_XXXX", 0)
         assert (await client.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0))).code == 0
@@ -89,6 +90,7 @@ def test_metrics_say_what_has_happened(tmp_path: Path) -> None:
         await client.put("Tx", b"half", 0, "TRAN_MSG\x01true\x02PGROUP\x01PG")
         assert (await client.ask(9999)).code == 3
         await client.until_there("RMQ_SYS_TRANS_HALF_TOPIC", 1)
+        assert await asyncio.to_thread(found.broker.store.wait_dispatched)  # its place, too, is told of
         told = {"maxOffset": found.broker.store.log.max_offset - 10, "lagMs": 5000}
         assert await control(tmp_path / "s", "POST", "/backup", told) == (200, {})
         status, said = await control(tmp_path / "s", "POST", "/backup", {"maxOffset": 1, "lagMs": -1})
@@ -105,13 +107,13 @@ def test_metrics_say_what_has_happened(tmp_path: Path) -> None:
         assert seen["rstore_answers_total", ("OTHER", "REQUEST_CODE_NOT_SUPPORTED")] == 1
         assert seen["rstore_connections", ("broker",)] == 1
         assert seen["rstore_held_pulls", ()] == 1
-        assert seen["rstore_schedule_waiting", ("3",)] == 1
+        assert seen["rstore_schedule_waiting", ("18",)] == 1
         assert seen["rstore_transactions_waiting", ()] == 1
         assert seen["rstore_put_seconds_count", ()] == 7
         assert seen["rstore_put_seconds_bucket", ("+Inf",)] == 7
         buckets = [value for (name, _), value in seen.items() if name == "rstore_put_seconds_bucket"]
         assert buckets == sorted(buckets)
-        assert 0 < seen["rstore_put_seconds_sum", ()] < 7
+        assert 0 < seen["rstore_put_seconds_sum", ()] < time.monotonic() - began
         log = found.broker.store.log
         assert seen["rstore_log_max_offset", ()] == seen["rstore_log_dispatched_offset", ()] == log.max_offset
         assert 0 < seen["rstore_disk_used_ratio", ("CL",)] <= 1
@@ -202,6 +204,7 @@ def test_a_full_disk_and_a_failed_flush_are_not_well(tmp_path: Path, caplog: pyt
             assert (await get(found, "/health"))[0] == 200
             assert (await client.put("T", b"x")).code == 0
             disk.fail_when(lambda doing: doing.operation is Operation.SYNC and "commitlog" in doing.path, errno.EIO)
+            await client.put("T", b"not on disk yet")  # what came before may have been flushed meanwhile
             with pytest.raises(StorageError):
                 store.flush()
             status, said = await get(found, "/health")
@@ -281,7 +284,7 @@ def test_what_stands_still_is_not_well(tmp_path: Path, monkeypatch: pytest.Monke
                 now[0] += health.STUCK_S
             assert [one.code for one in found.health.reasons] == ["dispatch-stuck", "flush-stuck"]
             monkeypatch.undo()
-            assert store.flush_all(5000)
+            assert store.flush_all(60_000)
             found.health.tick()
             assert found.health.reasons == ()
 
