@@ -49,7 +49,7 @@ async def checked(found: Daemon, client: Client, count: int) -> list[str]:
     await client.until_there(HALF_TOPIC, count)
     await asyncio.sleep(0.005)  # older than transactionTimeOut
     found.broker.transactions.check()
-    return [(await client.asked(RequestCode.CHECK_TRANSACTION_STATE, 3)).fields["msgId"] for _ in range(count)]
+    return [(await client.asked(RequestCode.CHECK_TRANSACTION_STATE)).fields["msgId"] for _ in range(count)]
 
 
 def sound(root: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_check_that_waits_for_the_disk_asks_about_each_once(tmp_path: Path) ->
             await asyncio.sleep(0.005)
             found.broker.transactions.check()
             found.broker.transactions.check()
-            asked = [(await client.asked(RequestCode.CHECK_TRANSACTION_STATE, 3)).fields["msgId"] for _ in range(5)]
+            asked = [(await client.asked(RequestCode.CHECK_TRANSACTION_STATE)).fields["msgId"] for _ in range(5)]
             assert asked == list("abcde")
             await client.until_there(HALF_TOPIC, 10)
             await asyncio.sleep(0.05)
