@@ -21,13 +21,17 @@ from engine.files.disk import Disk
 from engine.store import MessageStore
 from tests.engine.opening import message, small
 
-QUICK = HaSettings(heartbeat_ms=100, housekeeping_ms=2000, retry_ms=50)
+QUICK = HaSettings(heartbeat_ms=100, housekeeping_ms=120_000, retry_ms=50)
+"""Nobody is cut off because the machine stands still."""
 LOG = logging.getLogger("test")
 WAIT_S = 60
 
 
 class Pair:
-    """A master that listens, and slaves that follow it. A loop reads reports to a SYNC_MASTER, as in the daemon."""
+    """A master that listens, and slaves that follow it. A loop reads reports to a SYNC_MASTER, as in the daemon.
+
+    A put waits for a slave as long as the machine takes, unless `changes` have another `slave_timeout`.
+    """
 
     def __init__(
         self,
@@ -40,7 +44,9 @@ class Pair:
         self.root = root
         self.registered: set[str] = set()
         self.changes = changes
-        self.master = MessageStore.open(small(root / "master", broker_role=role, slave_timeout=500, **changes))
+        self.master = MessageStore.open(
+            small(root / "master", broker_role=role, **{"slave_timeout": 60_000, **changes})
+        )
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()

@@ -29,7 +29,7 @@ from engine.log.results import PutMessageStatus
 from engine.log.scan import RecordBatch, Scanner
 from engine.store import MessageStore
 from engine.wire.ha import encode_ack, encode_header
-from tests.engine.broker.ha.pair import WAIT_S, Pair, log_of, until
+from tests.engine.broker.ha.pair import QUICK, WAIT_S, Pair, log_of, until
 from tests.engine.opening import assert_sound, bodies, message, small
 
 Make = Callable[..., Pair]
@@ -49,7 +49,7 @@ def liar(*said: bytes) -> Iterator[int]:
                 except OSError:
                     return
                 with client:
-                    client.settimeout(5)
+                    client.settimeout(WAIT_S)
                     try:
                         client.recv(8)
                         for piece in said:
@@ -120,7 +120,7 @@ def test_a_master_that_dies_within_a_transfer(pair: Make, tmp_path: Path) -> Non
 
 def test_a_slave_that_never_reads_harms_nobody(pair: Make) -> None:
     """The writer waits in the system's call; the others, and puts, go on; it is let go in the end."""
-    one = pair(BrokerRole.SYNC_MASTER)
+    one = pair(BrokerRole.SYNC_MASTER, ha=replace(QUICK, housekeeping_ms=2000))
     client = one.slave()
     one.put(100)
     with socket.socket() as link:
@@ -177,7 +177,7 @@ def test_those_that_are_behind_and_do_not_come_on_give_way(pair: Make) -> None:
 
 def test_an_address_with_many_connections_gives_way_to_one_with_few(pair: Make) -> None:
     """All places are taken by sockets that read and report as slaves do."""
-    one = pair(ha=PATIENT)
+    one = pair(ha=QUICK)  # with heartbeats, so that the slave that comes stays, however long this takes
     one.put(5)
     end = one.master.log.max_offset
     with ExitStack() as held:
@@ -194,7 +194,7 @@ def test_an_address_with_many_connections_gives_way_to_one_with_few(pair: Make) 
 
 def test_a_byte_now_and_then_is_no_sign_of_life(pair: Make) -> None:
     """haHousekeepingInterval (2 s here) is for a whole report, the first and each other."""
-    one = pair()
+    one = pair(ha=replace(QUICK, housekeeping_ms=2000))
     one.put(5)
     for said in (b"", encode_ack(one.master.log.max_offset)):
         with socket.create_connection(("127.0.0.1", one.port)) as link:
@@ -214,7 +214,7 @@ def test_a_byte_now_and_then_is_no_sign_of_life(pair: Make) -> None:
 def test_what_was_not_sent_can_not_be_acknowledged(pair: Make) -> None:
     """A put is acknowledged by what a connection was sent; who reports more is cut off, a first report confirms
     nothing."""
-    one = pair(BrokerRole.SYNC_MASTER, ha=PATIENT)
+    one = pair(BrokerRole.SYNC_MASTER, ha=PATIENT, slave_timeout=500)
     one.put(3)
     end = one.master.log.max_offset
     with socket.create_connection(("127.0.0.1", one.port)) as link:

@@ -238,7 +238,7 @@ def test_where_slaves_find_a_master_that_everybody_may_use() -> None:
 
 
 def config(root: Path, role: BrokerRole) -> StoreConfig:
-    return StoreConfig(store_path_root_dir=root).with_changes(**SMALL, broker_role=role)
+    return StoreConfig(store_path_root_dir=root).with_changes(**SMALL, broker_role=role, slave_timeout=60_000)
 
 
 @pytest.mark.parametrize("guard", ["tls", "acl"])

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,7 @@ def test_a_sync_master_waits_for_its_slave(pair: Callable[..., Pair]) -> None:
 
 
 def test_a_slave_that_is_silent_lets_puts_wait_in_vain(pair: Callable[..., Pair]) -> None:
-    one = pair(BrokerRole.SYNC_MASTER)
+    one = pair(BrokerRole.SYNC_MASTER, ha=replace(QUICK, housekeeping_ms=5000), slave_timeout=500)
     one.put(1)
     with socket.create_connection(("127.0.0.1", one.port)) as link:
         link.sendall(encode_ack(one.master.log.max_offset))
