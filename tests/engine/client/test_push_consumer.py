@@ -279,6 +279,9 @@ def test_flow_control_bounds_what_is_held(tmp_path: Path) -> None:
         handler: Handler = slow
         async with client.push_consumer("G", handler, settings) as consumer:
             await consumer.subscribe("T")
+            async with asyncio.timeout(PATIENCE_S):
+                while max(consumer.held().values(), default=0) <= 20:  # a queue is full
+                    await asyncio.sleep(0.01)
             for _ in range(40):
                 most = max(most, *consumer.held().values(), 0)
                 await asyncio.sleep(0.01)
