@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.broker.serve import Daemon
+from engine.client import trace_writer
 from engine.client.client import ClusterClient
 from engine.client.consumer_settings import ConsumeOutcome, ConsumerSettings, LitePullSettings, StartFrom
 from engine.client.messages import OutgoingMessage, ReceivedMessage
-from engine.client.producer import ProducerSettings, TransactionState
+from engine.client.producer import TransactionState
 from engine.client.topic_reader import ReadFrom, TopicReader
 from engine.client.trace import (
     TRACE_TOPIC,
@@ -28,9 +29,9 @@ from engine.client.trace import (
     encode,
     keys_of,
 )
-from tests.engine.client.clusters import client_of, talk
+from tests.engine.client.clusters import PATIENT, client_of, talk
 
-TRACED = ProducerSettings(timeout_s=60, trace=True)
+TRACED = replace(PATIENT, trace=True)
 FROM_JAVA = (
     "Pub|1700000000000|DefaultRegion|shop|orders|ID1|paid|k1 k2|10.0.0.1:10911|5|12|0|OFFSETID|true#"
     "SubBefore|1700000000100|DefaultRegion|billing|REQ|ID1|2|k1 k2#"
@@ -55,6 +56,12 @@ RECORDS = (
         message_type=TracedType.COMMIT, transaction_id="TX", state="COMMIT_MESSAGE",
     ),
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _traces_are_written_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a busy machine takes: not what three seconds are enough for."""
+    monkeypatch.setattr(trace_writer, "_END_S", 60.0)
 
 
 def test_the_text_is_javas() -> None:
@@ -149,7 +156,7 @@ def test_batches_transactions_and_polls_are_traced(tmp_path: Path) -> None:
 
 def test_a_broker_may_not_want_it(tmp_path: Path) -> None:
     async def work(served: Daemon, client: ClusterClient) -> None:
-        sent = await client.producer("P").send(OutgoingMessage("T", b"1"))
+        sent = await client.producer("P", PATIENT).send(OutgoingMessage("T", b"1"))
         trace = client.producer("Q", TRACED)._trace
         assert trace is not None
         trace.sent([OutgoingMessage("T", b"1")], replace(sent, is_traced=False), 0)
