@@ -28,7 +28,7 @@ from engine.errors import FormatError, InvalidArgument, NotFound, PeerLost, Refu
 from engine.wire.codes import RequestCode
 from engine.wire.peer_object import PeerObject
 from tests.engine.broker.client import SMALL, daemon
-from tests.engine.client.clusters import cluster
+from tests.engine.client.clusters import PATIENT, cluster
 from tests.engine.client.test_push_consumer import FIRST, Seen, send
 
 Work = Callable[[ClusterClient, AdminSession], Awaitable[None]]
@@ -95,7 +95,7 @@ def test_what_is_known_of_a_consumer(tmp_path: Path) -> None:
 
 def test_dead_letters_come_once_more(tmp_path: Path) -> None:
     async def work(client: ClusterClient, admin: AdminSession) -> None:
-        producer = client.producer("P")
+        producer = client.producer("P", PATIENT)
         for number in range(3):
             await producer.send(OutgoingMessage("T", b"%d" % number, tags="a", properties={"n": str(number)}))
         seen = Seen()

@@ -17,7 +17,7 @@ from engine.errors import FormatError
 from engine.wire import object_keys
 from engine.wire.codes import RequestCode, ResponseCode
 from tests.engine.broker.client import Client as Admin
-from tests.engine.client.clusters import cluster
+from tests.engine.client.clusters import PATIENT, cluster
 from tests.engine.client.test_push_consumer import PATIENCE_S, Seen, send
 
 FIRST = ConsumerSettings(start=StartFrom.FIRST_OFFSET, persist_s=0.05)
@@ -55,7 +55,7 @@ def test_where_it_stands_and_that_it_begins_elsewhere(tmp_path: Path) -> None:
 def test_a_message_is_consumed_at_once(tmp_path: Path) -> None:
     async def run() -> None:
         async with cluster(tmp_path / "s") as (served, client):
-            sent = await client.producer("P").send(OutgoingMessage("T", b"x"))
+            sent = await client.producer("P", PATIENT).send(OutgoingMessage("T", b"x"))
             outcomes = [ConsumeOutcome.LATER, ConsumeOutcome.SUCCESS]
 
             async def handle(messages: Sequence[ReceivedMessage]) -> ConsumeOutcome:

@@ -6,13 +6,14 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.client.client import ClientConfig, ClusterClient
 from engine.client.messages import OutgoingMessage, ReceivedMessage, received
-from engine.client.producer import ProducerSettings, TransactionState
+from engine.client.producer import TransactionState
 from engine.client.queues import MessageQueue
 from engine.client.selecting import at_random, by_hash
 from engine.client.sending import SendStatus
@@ -21,7 +22,7 @@ from engine.format.hashing import java_hash
 from engine.format.message import decode
 from engine.wire.codes import RequestCode
 from tests.engine.broker.client import daemon
-from tests.engine.client.clusters import client_of, cluster
+from tests.engine.client.clusters import PATIENT, client_of, cluster
 
 
 def talk(root: Path, work: Callable[[ClusterClient], Awaitable[None]], **settings: object) -> None:
@@ -46,7 +47,7 @@ async def stored(client: ClusterClient, offset_id: str, queue: MessageQueue) -> 
 def test_a_message_is_stored_as_it_was_sent(tmp_path: Path) -> None:
     async def work(client: ClusterClient) -> None:
         message = OutgoingMessage("T", b"hello", "a", ("k1", "k2"), {"colour": "red"}, flag=7)
-        sent = await client.producer("G").send(message)
+        sent = await client.producer("G", PATIENT).send(message)
         assert sent.status is SendStatus.SEND_OK
         got = await stored(client, sent.offset_id, sent.queue)
         assert (got.topic, got.body, got.tags, got.keys) == ("T", b"hello", "a", ("k1", "k2"))
@@ -62,7 +63,7 @@ def test_a_message_is_stored_as_it_was_sent(tmp_path: Path) -> None:
 def test_large_bodies_are_compressed_and_given_out_as_sent(tmp_path: Path) -> None:
     async def work(client: ClusterClient) -> None:
         body = b"many words " * 1000
-        sent = await client.producer("G").send(OutgoingMessage("T", body))
+        sent = await client.producer("G", PATIENT).send(OutgoingMessage("T", body))
         got = await stored(client, sent.offset_id, sent.queue)
         assert got.body == body
         assert len(got.stored.body) < len(body) // 10
@@ -73,7 +74,7 @@ def test_large_bodies_are_compressed_and_given_out_as_sent(tmp_path: Path) -> No
 
 def test_messages_go_round_all_queues(tmp_path: Path) -> None:
     async def work(client: ClusterClient) -> None:
-        producer = client.producer("G")
+        producer = client.producer("G", PATIENT)
         sent = await asyncio.gather(*(producer.send(OutgoingMessage("T", b"%d" % i)) for i in range(40)))
         numbers = [one.queue.queue_id for one in sent]
         assert {number: numbers.count(number) for number in range(4)} == dict.fromkeys(range(4), 10)
@@ -84,7 +85,7 @@ def test_messages_go_round_all_queues(tmp_path: Path) -> None:
 
 def test_selectors_choose_the_queue(tmp_path: Path) -> None:
     async def work(client: ClusterClient) -> None:
-        producer = client.producer("G")
+        producer = client.producer("G", PATIENT)
         for key in ("order-1", "order-2", "é"):
             sent = await producer.send(OutgoingMessage("T", b"x"), select=by_hash(key))
             assert sent.queue.queue_id == abs(java_hash(key)) % 4
@@ -97,7 +98,7 @@ def test_selectors_choose_the_queue(tmp_path: Path) -> None:
 
 def test_a_batch_is_cut_where_it_would_be_too_large(tmp_path: Path) -> None:
     async def work(client: ClusterClient) -> None:
-        producer = client.producer("G", ProducerSettings(max_size=10_000))
+        producer = client.producer("G", replace(PATIENT, max_size=10_000))
         messages = [OutgoingMessage("T", b"%04d" % i * 500, keys=(f"k{i}",)) for i in range(12)]
         results = await producer.send_batch(messages)
         assert [len(one.id.split(",")) for one in results] == [4, 4, 4]
@@ -115,7 +116,7 @@ def test_a_batch_is_cut_where_it_would_be_too_large(tmp_path: Path) -> None:
 
 def test_one_way(tmp_path: Path) -> None:
     async def work(client: ClusterClient) -> None:
-        producer = client.producer("G")
+        producer = client.producer("G", PATIENT)
         first = (await producer.send(OutgoingMessage("T", b"x"))).queue
         await producer.send_oneway(OutgoingMessage("T", b"one way"), queue=first)
         after = await producer.send(OutgoingMessage("T", b"x"), queue=first)  # on the same connection
@@ -127,7 +128,7 @@ def test_one_way(tmp_path: Path) -> None:
 def test_namespaces_are_on_the_wire_alone(tmp_path: Path) -> None:
     async def run() -> None:
         async with cluster(tmp_path / "s", "ns") as (served, client):
-            sent = await client.producer("G").send(OutgoingMessage("T", b"x"))
+            sent = await client.producer("G", PATIENT).send(OutgoingMessage("T", b"x"))
             assert sent.queue.topic == "T"
             got = await stored(client, sent.offset_id, sent.queue)
             assert (got.topic, got.stored.topic) == ("T", "ns%T")
@@ -155,7 +156,7 @@ def test_namespaces_are_on_the_wire_alone(tmp_path: Path) -> None:
 def test_what_no_broker_takes_is_not_sent(message: OutgoingMessage, words: str, tmp_path: Path) -> None:
     async def work(client: ClusterClient) -> None:
         with pytest.raises(InvalidArgument, match=words):
-            await client.producer("G").send(message)
+            await client.producer("G", PATIENT).send(message)
 
     talk(tmp_path / "s", work)
 
@@ -163,7 +164,7 @@ def test_what_no_broker_takes_is_not_sent(message: OutgoingMessage, words: str, 
 def test_a_topic_that_nobody_makes(tmp_path: Path) -> None:
     async def work(client: ClusterClient) -> None:
         with pytest.raises(NoRoute, match="no broker serves topic T, and none makes topics by itself"):
-            await client.producer("G").send(OutgoingMessage("T", b"x"))
+            await client.producer("G", PATIENT).send(OutgoingMessage("T", b"x"))
 
     talk(tmp_path / "s", work, auto_create_topic=False)
 
@@ -171,7 +172,7 @@ def test_a_topic_that_nobody_makes(tmp_path: Path) -> None:
 def test_the_broker_refuses(tmp_path: Path) -> None:
     async def run() -> None:
         async with cluster(tmp_path / "s") as (served, client):
-            producer = client.producer("G")
+            producer = client.producer("G", PATIENT)
             sent = await producer.send(OutgoingMessage("T", b"x"))
             with pytest.raises(RefusedByBroker, match="code 1") as refused:
                 await producer.send(OutgoingMessage("T", b"x"), queue=sent.queue._replace(queue_id=99))
@@ -191,7 +192,7 @@ def test_nobody_is_there() -> None:
 
 def test_transactions_are_committed_and_rolled_back(tmp_path: Path) -> None:
     async def work(client: ClusterClient) -> None:
-        producer = client.producer("G")
+        producer = client.producer("G", PATIENT)
         sent, state = await producer.send_transaction(OutgoingMessage("T", b"in"), lambda _: TransactionState.COMMIT)
         assert state is TransactionState.COMMIT
         await producer.send_transaction(OutgoingMessage("T", b"out"), lambda _: TransactionState.ROLLBACK)
@@ -223,7 +224,7 @@ def test_a_transaction_is_done_though_its_broker_is_gone_by_then(
                         raise problem
                     return TransactionState.COMMIT
 
-                producer = client.producer("G", ProducerSettings(timeout_s=60))
+                producer = client.producer("G", PATIENT)
                 with nullcontext() if problem is None else pytest.raises(KeyError, match="mine"):
                     sent, state = await producer.send_transaction(OutgoingMessage("T", b"in"), work)
                     assert (sent.status, state) == (SendStatus.SEND_OK, TransactionState.COMMIT)
@@ -240,7 +241,7 @@ def test_the_broker_asks_what_became_of_a_transaction(tmp_path: Path) -> None:
             await asked.put(half)
             return TransactionState.COMMIT
 
-        producer = client.producer("G", check=check)
+        producer = client.producer("G", PATIENT, check=check)
         sent, _ = await producer.send_transaction(OutgoingMessage("T", b"late"), lambda _: TransactionState.UNKNOWN)
         async with asyncio.timeout(30):
             half = await asked.get()

@@ -154,7 +154,7 @@ def test_what_fails_for_ever_is_a_dead_letter(tmp_path: Path) -> None:
 
 def test_order_is_kept_also_after_failures(tmp_path: Path) -> None:
     async def work(served: Daemon, client: ClusterClient) -> None:
-        producer = client.producer("P")
+        producer = client.producer("P", PATIENT)
         first = await producer.send(OutgoingMessage("T", b"0"))
         for i in range(1, 30):
             await producer.send(OutgoingMessage("T", b"%d" % i), queue=first.queue)
@@ -215,7 +215,7 @@ def test_broadcasting_gives_each_member_everything(tmp_path: Path) -> None:
 
 def test_tags_and_expressions(tmp_path: Path) -> None:
     async def work(served: Daemon, client: ClusterClient) -> None:
-        producer = client.producer("P")
+        producer = client.producer("P", PATIENT)
         for i, tag in enumerate(("a", "b", "c")):
             await producer.send(OutgoingMessage("T", tag.encode(), tag, properties={"n": str(i)}))
         for group, expression, kind, wanted in (

@@ -17,6 +17,7 @@ import pytest
 from engine.client.calls import BrokerCalls
 from engine.client.client import ClientConfig, ClusterClient
 from engine.client.messages import OutgoingMessage
+from engine.client.producer import ProducerSettings
 from engine.client.topic_reader import ReadFrom, TopicReader
 from engine.config import of_store
 from engine.console.options import ConsoleOptions
@@ -69,7 +70,7 @@ async def _enter(names: str) -> AsyncExitStack:
 
 async def _fill(names: str) -> None:
     async with ClusterClient(ClientConfig((names,))) as client:
-        producer = client.producer("PG")
+        producer = client.producer("PG", ProducerSettings(timeout_s=WAIT_S))
         for i in range(SENT):
             await producer.send(OutgoingMessage("orders", f'{{"n": {i}}}'.encode(), "paid", (f"k{i}",)))
         await producer.send(
