@@ -370,7 +370,7 @@ def test_the_write_buffers_are_committed_without_asking(opened: Open) -> None:
     heard = threading.Event()
     store.add_listener(lambda _: heard.set())
     store.put(message("a"))
-    assert heard.wait(5)
+    assert heard.wait(60)
     assert bodies(store) == [b"a"]
 
 

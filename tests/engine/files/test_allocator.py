@@ -111,7 +111,7 @@ def test_a_slow_disk_is_waited_for_and_the_file_is_there_later(tmp_path: Path) -
     class Slow(Disk):
         def step(self, name: str) -> None:
             if name == "create-segment:named":
-                assert go.wait(10)
+                assert go.wait(60)
 
     allocator = SegmentAllocator(Slow(), wait_ms=20)
     allocator.start()

@@ -27,7 +27,7 @@ def running() -> bool:
 
 
 def wait_until(said: threading.Event) -> None:
-    assert said.wait(10)
+    assert said.wait(60)
 
 
 def test_touched_pages_hold_what_they_held(tmp_path: Path) -> None:

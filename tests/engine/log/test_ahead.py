@@ -236,7 +236,7 @@ def test_a_file_is_never_closed_under_a_read(tmp_path: Path) -> None:
         def doing(self, operation: Operation, *args: object, **kwargs: object) -> Doing:
             if operation is Operation.READ:
                 inside.set()
-                assert go.wait(10)
+                assert go.wait(60)
             seen.append(operation)
             return super().doing(operation, *args, **kwargs)  # type: ignore[arg-type]
 
@@ -244,11 +244,11 @@ def test_a_file_is_never_closed_under_a_read(tmp_path: Path) -> None:
     log = ClosedLog(Slow(), [Segment(0, 100, str(path))])
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(log.read, 0, 100)
-        assert inside.wait(10)
+        assert inside.wait(60)
         log.close()
         assert Operation.CLOSE not in seen
         go.set()
-        assert bytes(read.result(10)) == b"x" * 100
+        assert bytes(read.result(60)) == b"x" * 100
     assert seen[-2:] == [Operation.READ, Operation.CLOSE]
 
 

@@ -105,7 +105,7 @@ def test_the_rest_of_a_batch_is_tried_again(rig: Rig, monkeypatch: pytest.Monkey
     with pytest.raises(DiskFull):
         rig.dispatch.catch_up(rig.log.max_offset)
     rig.index.failures = [DiskFull("still")]
-    assert rig.dispatch.wait_dispatched(rig.log.max_offset, 5000)
+    assert rig.dispatch.wait_dispatched(rig.log.max_offset, 60_000)
     queue = rig.queues.find(T0)
     assert queue is not None
     assert queue.max_offset == 10
@@ -244,7 +244,7 @@ def test_who_waits_is_not_kept_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch
     for _ in range(20):
         end = rig.log.append(message()).next_offset
         rig.dispatch.wake()
-        assert rig.dispatch.wait_dispatched(end, 20_000)
+        assert rig.dispatch.wait_dispatched(end, 60_000)
     rig.log.append(message())
     rig.dispatch.wake()
     rig.dispatch.stop()  # nor is who closes the store
@@ -253,8 +253,8 @@ def test_who_waits_is_not_kept_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch
 
 def test_who_waits_has_it_look_at_what_nobody_woke_it_for(rig: Rig) -> None:
     rig.dispatch.start_from(0)
-    assert rig.dispatch.wait_dispatched(rig.log.append(message()).next_offset, 20_000)
+    assert rig.dispatch.wait_dispatched(rig.log.append(message()).next_offset, 60_000)
     end = rig.log.append(message()).next_offset
-    assert rig.dispatch.wait_dispatched(end, 20_000)
+    assert rig.dispatch.wait_dispatched(end, 60_000)
     end = rig.log.append(message()).next_offset
     rig.dispatch.catch_up(end)

@@ -74,7 +74,7 @@ def test_what_ends_it_is_told(worker: Counting, raised: Exception, kind: type[RS
     worker.raises = raised
     worker.start()
     worker.wake()
-    assert worker.done.wait(5)
+    assert worker.done.wait(60)
     (error,) = worker.failures
     assert type(error) is kind
     assert str(raised).split(":", maxsplit=1)[0] in str(error)
