@@ -25,11 +25,13 @@ from tests.engine.opening import assert_sound
 from tests.load.ports import free_ports
 
 CONF = "mappedFileSizeCommitLog=4194304\nmaxMessageSize=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=5000\n"
+PATIENT = "waitTimeMillsInSendQueue=60000\nosPageCacheBusyTimeOutMills=60000\n"
+"""No send is refused because the machine stands still for a moment."""
 
 
 def command(root: Path, *words: str, more: str = "") -> list[str]:
     conf = root.parent / "broker.conf"
-    conf.write_text(CONF + more)
+    conf.write_text(CONF + PATIENT + more)
     return [sys.executable, "-m", "rstore_cli.app", "serve", "--store", str(root), "-c", str(conf), *words]
 
 
@@ -45,7 +47,7 @@ class Process:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 @pytest.fixture
