@@ -33,6 +33,8 @@ __all__ = ["root"]
 
 MANY = 9
 """Messages of 1 MiB: three log files."""
+BUSY = ("the loop was held", "slow put: puts moved to worker thread")
+"""What the log says on a busy machine, whatever the daemon does."""
 
 
 @pytest.fixture
@@ -136,7 +138,7 @@ def test_stopped_at_once_with_clients_and_held_pulls(root: Path, daemon: Process
     assert asyncio.run(run()) < 60  # the pulls are held for ten minutes, and a busy machine takes seconds
     assert not (root / "abort").exists()
     lines = [json.loads(line) for line in (root.parent / "log").read_text().splitlines()]
-    lines = [line for line in lines if line["message"] != "the loop was held"]  # a busy machine's, not the daemon's
+    lines = [line for line in lines if line["message"] not in BUSY]
     assert [line["message"] for line in lines] == ["serving", "stopping", "stopped: the store is closed"]
     assert {line["level"] for line in lines} == {"INFO"}
     assert lines[0]["broker"] == daemon.where["broker"]
