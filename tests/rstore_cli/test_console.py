@@ -65,6 +65,12 @@ def until(what: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def is_healthy(browser: Browser) -> bool:
+    """Whether the page of the store shows a healthy daemon: one that answers within its two seconds."""
+    daemon = browser.json("/store")["daemon"]
+    return daemon is not None and bool(daemon["health"]["healthy"])
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_console_of_a_store(number: int, fixture_store: Store) -> None:
     root = fixture_store("crashed-small")
@@ -118,7 +124,7 @@ def _of_threads(pid: int) -> list[str]:
 def test_beside_the_daemon_it_shows_both_and_ends_with_it(new_store: Path) -> None:
     with daemon_with_console(new_store) as (process, address, console):
         browser = logged_in(address)
-        assert browser.json("/store")["daemon"]["health"]["healthy"]
+        until(lambda: is_healthy(browser))
         (broker,) = browser.json("/cluster")["rows"]
         assert broker["problem"] is None
         _, done = browser.change("topic-set", topic="made", queues="2")
@@ -143,6 +149,7 @@ def test_a_console_that_dies_is_started_again_and_the_daemon_goes_on(new_store: 
         os.kill(console, signal.SIGKILL)
         again = told(process, "logIn")
         assert again != address
-        assert logged_in(again).json("/store")["daemon"]["health"]["healthy"]
+        browser = logged_in(again)
+        until(lambda: is_healthy(browser))
         process.terminate()
         process.wait(WAIT_S)
