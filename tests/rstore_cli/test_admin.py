@@ -42,7 +42,7 @@ class Administered:
 
     def send(self, topic: str, *words: str) -> str:
         """One message; its id."""
-        ran = self._cli("send", topic, "--namesrv", self.names, "--json", *words)
+        ran = self._cli("send", topic, "--namesrv", self.names, "--json", "--timeout", "60", *words)
         assert ran.code == 0, ran
         return str(ran.json["msgId"])
 

@@ -106,7 +106,8 @@ def test_messages_arrive_as_they_were(cli: Cli, two: tuple[str, str], tmp_path: 
     here, there = two
     large = b"compressed " * 1000
     send(here, many(300))
-    assert cli("send", "T", "--namesrv", here, "--body", large.decode(), "--property", "n=300").code == 0
+    sent = cli("send", "T", "--namesrv", here, "--body", large.decode(), "--property", "n=300", "--timeout", "60")
+    assert sent.code == 0
     commit(here, "G", "T", {0: 5, 1: 0})
     words = ("copy", "--from", here, "--to", there, "--progress", tmp_path / "map", "--json")
     planned = cli(*words, "--dry-run")

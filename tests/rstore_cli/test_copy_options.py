@@ -104,7 +104,7 @@ def test_each_side_has_its_account_and_its_authority(
         monkeypatch.setenv("RSTORE_ACCESS_KEY", account)
         monkeypatch.setenv("RSTORE_SECRET_KEY", "12345678")
         known = ("--namesrv", names, "--tls-ca", authority, "--timeout", "60")
-        assert cli("send", "T", *known, "--body", "x", "--count", "8").code == 0
+        assert cli("send", "T", *known, "--body", "x", "--count", "8", "--timeout", "60").code == 0
     words = ("copy", "--from", here, "--to", there, "--progress", tmp_path / "map", "--yes", "--json")
     plain = cli(*words)
     assert plain.code == 5, plain

@@ -112,7 +112,7 @@ def test_a_failover_by_commands(cli: Cli, tmp_path: Path) -> None:
         tail = tmp_path / "tail.jsonl"
         assert cli("--store", old, "salvage", "export", repair, "--output", tail).code == 0
         assert {json.loads(line)["body"] for line in tail.read_text().splitlines()} == {"only old"}
-        sent = cli("send", "--jsonl", tail, "--namesrv", master.where["nameService"])
+        sent = cli("send", "--jsonl", tail, "--namesrv", master.where["nameService"], "--timeout", "60")
         assert sent.code == 0, sent.err
         sizes = tmp_path / "broker.conf"  # the daemon's
         followed = cli("--store", old, "-c", sizes, "replicate", "--from", where, "--until-caught-up")

@@ -26,6 +26,9 @@ from tests.support.wire import Wire, put_request
 
 __all__ = ["root"]
 
+PATIENTLY = ("--timeout", "60")
+"""A busy daemon may answer later than the usual three seconds: the message would be sent, and counted, twice."""
+
 
 def broker_of(names: str) -> str:
     """The broker that a name server knows."""
@@ -46,11 +49,12 @@ def rows(text: str) -> list[dict[str, object]]:
 
 
 def test_what_is_sent_is_consumed(cli: Cli, names: str, tmp_path: Path) -> None:
-    one = cli("send", "T", "--namesrv", names, "--body", "hello", "--tags", "a", "--keys", "k1 k2", "--property", "n=1")
+    words = ("--body", "hello", "--tags", "a", "--keys", "k1 k2", "--property", "n=1")
+    one = cli("send", "T", "--namesrv", names, *PATIENTLY, *words)
     assert one.code == 0
     assert one.out.startswith("SEND_OK  T/")
     (tmp_path / "lines").write_text("one\n\ntwo\n")
-    sent = cli("send", "T", "--namesrv", names, "--lines", str(tmp_path / "lines"), "--json")
+    sent = cli("send", "T", "--namesrv", names, *PATIENTLY, "--lines", str(tmp_path / "lines"), "--json")
     assert [row["status"] for row in rows(sent.out)] == ["SEND_OK"] * 2
     got = cli("consume", "T", "--namesrv", names, "--from-beginning", "--json")
     assert sorted(str(row["body"]) for row in rows(got.out)) == ["hello", "one", "two"]
@@ -58,11 +62,11 @@ def test_what_is_sent_is_consumed(cli: Cli, names: str, tmp_path: Path) -> None:
     assert "hello" in again.out
     assert "two" not in again.out
     (tmp_path / "jsonl").write_text(got.out)
-    copied = cli("send", "U", "--namesrv", names, "--jsonl", str(tmp_path / "jsonl"))
+    copied = cli("send", "U", "--namesrv", names, *PATIENTLY, "--jsonl", str(tmp_path / "jsonl"))
     assert copied.out.splitlines()[-1].startswith("3 messages in ")
     copies = cli("consume", "U", "--namesrv", names, "--from-beginning", "--json")
     assert sorted(str(row["body"]) for row in rows(copies.out)) == ["hello", "one", "two"]
-    load = cli("send", "V", "--namesrv", names, "--count", "200", "--size", "100", "--json")
+    load = cli("send", "V", "--namesrv", names, *PATIENTLY, "--count", "200", "--size", "100", "--json")
     assert load.json["sent"] == 200
 
 
@@ -75,7 +79,7 @@ def test_compressed_bodies(cli: Cli, names: str, root: Path, tmp_path: Path, mon
     (tmp_path / "lines").write_text("\n".join(bodies))
     for kind, flags in FLAGS.items():
         words = ("--namesrv", names, "--compression", kind, "--compress-above", "100")
-        assert cli("send", kind, "--lines", str(tmp_path / "lines"), *words).code == 0
+        assert cli("send", kind, "--lines", str(tmp_path / "lines"), *words, *PATIENTLY).code == 0
         got = cli("consume", kind, "--namesrv", names, "--from-beginning", "--json")
         assert sorted(str(row["body"]) for row in rows(got.out)) == bodies
         stored = [row for queue in range(4) for row in rows(cli("--store", root, "get", kind, queue, "--json").out)]
@@ -84,7 +88,7 @@ def test_compressed_bodies(cli: Cli, names: str, root: Path, tmp_path: Path, mon
         plain = ("--store", root, "get", "--msg-id", packed["msgId"], "--decompress", "--json")
         assert rows(cli(*plain).out)[0]["body"] == bodies[0]
         (tmp_path / "jsonl").write_text("".join(json.dumps(row) + "\n" for row in stored))
-        assert cli("send", f"{kind}2", "--namesrv", names, "--jsonl", str(tmp_path / "jsonl")).code == 0
+        assert cli("send", f"{kind}2", "--namesrv", names, *PATIENTLY, "--jsonl", str(tmp_path / "jsonl")).code == 0
         copies = cli("consume", f"{kind}2", "--namesrv", names, "--from-beginning", "--json")
         assert sorted(str(row["body"]) for row in rows(copies.out)) == bodies
         if kind not in MODULES:
@@ -104,7 +108,7 @@ def test_compressed_bodies(cli: Cli, names: str, root: Path, tmp_path: Path, mon
 
 def test_a_group_continues_where_it_stopped(cli: Cli, names: str, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("".join(f"{i}\n" for i in range(6)))
-    cli("send", "T", "--namesrv", names, "--lines", str(tmp_path / "lines"))
+    cli("send", "T", "--namesrv", names, *PATIENTLY, "--lines", str(tmp_path / "lines"))
     bodies: list[object] = []
     for _ in range(2):
         got = cli("consume", "T", "--namesrv", names, "--group", "G", "--from-beginning", "-n", "3", "--json")
@@ -134,7 +138,7 @@ def test_what_is_wrong_is_one_line(words: tuple[str, ...], code: int, text: str,
 
 
 def test_the_daemon_of_a_store_is_found(cli: Cli, root: Path, names: str, tmp_path: Path) -> None:
-    assert cli("--store", root, "send", "T", "--body", "hello").code == 0
+    assert cli("--store", root, "send", "T", "--body", "hello", *PATIENTLY).code == 0
     got = cli("--store", root, "consume", "T", "--from-beginning", "--json")
     assert [row["body"] for row in rows(got.out)] == ["hello"]
     assert rows(cli("consume", "T", "--namesrv", names, "--from-beginning", "--json").out) == rows(got.out)
@@ -173,7 +177,7 @@ def test_the_daemon_of_a_store_that_no_name_server_knows(cli: Cli, root: Path) -
 
 
 def test_messages_in_a_format(cli: Cli, names: str) -> None:
-    words = ("send", "T", "--namesrv", names, "--tags", "a", "--keys", "k1 k2", "--property", "n=1")
+    words = ("send", "T", "--namesrv", names, *PATIENTLY, "--tags", "a", "--keys", "k1 k2", "--property", "n=1")
     cli(*words, "--body", "größe")
     text = r"%t|%p|%o|%k|%K|%s|%S|%g|%%|\x41|\t|%h\n"
     got = cli("consume", "T", "--namesrv", names, "--from-beginning", "--format", text)
@@ -216,7 +220,7 @@ def test_a_program_for_each_message(names: str, tmp_path: Path) -> None:
     program.chmod(0o755)
     (tmp_path / "lines").write_text("one\n$(exit)\ntwo\n")
     tool = [sys.executable, "-m", "rstore_cli.app"]
-    sent = [*tool, "send", "T", "--namesrv", names, "--lines", str(tmp_path / "lines"), "--property", "n=5"]
+    sent = [*tool, "send", "T", "--namesrv", names, *PATIENTLY, "--lines", str(tmp_path / "lines"), "--property", "n=5"]
     subprocess.run(sent, check=True, capture_output=True, timeout=60)
     taken = [*tool, "consume", "T", "--namesrv", names, "--group", "G", "--from-beginning", "-n", "3"]
     done = subprocess.run(
@@ -234,7 +238,7 @@ def test_a_program_that_vanishes_ends_the_command(cli: Cli, names: str, tmp_path
     program.write_text('#!/bin/sh\ncat >> "$0.log"\nrm "$0"\n')
     program.chmod(0o755)
     for body in ("one", "two", "three"):
-        assert cli("send", "T", "--namesrv", names, "--body", body).code == 0
+        assert cli("send", "T", "--namesrv", names, *PATIENTLY, "--body", body).code == 0
     words = ("consume", "T", "--namesrv", names, "--group", "G", "--from-beginning")
     done = cli(*words, "--exec", str(program))
     assert (done.code, done.out) == (5, "")
@@ -259,7 +263,8 @@ def test_a_body_that_does_not_decompress_is_given_with_a_warning(cli: Cli, names
 
 def test_the_last_line_of_a_slow_pipe(names: str, cli: Cli) -> None:
     """It is sent when its writer ends, with or without a line break; what came before it is sent at once."""
-    words = [sys.executable, "-m", "rstore_cli.app", "send", "T", "--namesrv", names, "--lines", "-", "--json"]
+    tool = [sys.executable, "-m", "rstore_cli.app"]
+    words = [*tool, "send", "T", "--namesrv", names, *PATIENTLY, "--lines", "-", "--json"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as sending:
         assert sending.stdin is not None
         assert sending.stdout is not None
@@ -276,7 +281,7 @@ def test_the_last_line_of_a_slow_pipe(names: str, cli: Cli) -> None:
 
 def test_what_is_stored_without_a_slave_is_told(cli: Cli, root: Path) -> None:
     process = Process(root, more="brokerRole=SYNC_MASTER\n")
-    words = ("send", "T", "--namesrv", process.where["nameService"])
+    words = ("send", "T", "--namesrv", process.where["nameService"], *PATIENTLY)
     one = cli(*words, "--body", "x")
     assert one.out.startswith("SLAVE_NOT_AVAILABLE  T/")
     assert "! 1 message: stored on the master alone: no slave keeps up with it" in one.err
@@ -295,20 +300,20 @@ def test_topics_that_are_not_there(cli: Cli, names: str) -> None:
 def test_a_few_of_many_are_shown(root: Path, names: str) -> None:
     """Readers that have more to give end with the command, and a reader of it that goes away ends a send."""
     program = [sys.executable, "-m", "rstore_cli.app"]
-    load = [*program, "send", "T", "--namesrv", names, "--count", "3000", "--size", "10"]
+    load = [*program, "send", "T", "--namesrv", names, *PATIENTLY, "--count", "3000", "--size", "10"]
     subprocess.run(load, check=True, capture_output=True, timeout=60)
     shown = [*program, "consume", "T", "--namesrv", names, "--from-beginning", "-n", "3", "--json"]
     done = subprocess.run(shown, check=True, capture_output=True, text=True, timeout=60)
     assert len(rows(done.stdout)) == 3
     lines = "".join(f"{i}\n" for i in range(20_000))
-    send = [*program, "send", "U", "--namesrv", names, "--lines", "-"]
+    send = [*program, "send", "U", "--namesrv", names, *PATIENTLY, "--lines", "-"]
     piped = f"{' '.join(map(shlex.quote, send))} | head -n 1; exit ${{PIPESTATUS[0]}}"
     ended = subprocess.run(["bash", "-c", piped], input=lines, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (141, "")
 
 
 def test_a_rate_holds_whatever_is_in_flight(cli: Cli, names: str) -> None:
-    took = cli("send", "T", "--namesrv", names, "--count", "21", "--rate", "20", "--json").json["seconds"]
+    took = cli("send", "T", "--namesrv", names, *PATIENTLY, "--count", "21", "--rate", "20", "--json").json["seconds"]
     assert took >= 1.0
 
 
@@ -367,7 +372,7 @@ def test_a_group_keeps_what_could_not_be_shown(cli: Cli, names: str, tmp_path: P
 def test_some_lines_at_once(cli: Cli, names: str, tmp_path: Path) -> None:
     """None of those before a line that is wrong was sent, nor one before the next was there to be read."""
     (tmp_path / "jsonl").write_text("".join(f'{{"topic": "T", "body": "{i}"}}\n' for i in range(4)) + "wrong\n")
-    words = ("send", "--namesrv", names, "--at-once", "8", "--timeout", "60")
+    words = ("send", "--namesrv", names, "--at-once", "8", *PATIENTLY)
     wrong = cli(*words, "--jsonl", str(tmp_path / "jsonl"))
     assert (wrong.code, wrong.out.count("SEND_OK")) == (2, 4), wrong
     assert "line 5: not JSON" in wrong.err
