@@ -284,6 +284,7 @@ def test_we_register_with_name_servers(tmp_path: Path, caplog: pytest.LogCapture
                 name_service_port=None,
                 name_servers=f"{server.listening.names};{gone}",
                 compressed_register=True,
+                register_timeout_ms=60_000,
             ) as ours:
                 assert (await topics(names))["broker-a"] == {"0": ours.listening.broker}
                 client = await Client.to(ours.listening.broker)

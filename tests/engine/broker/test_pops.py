@@ -56,7 +56,7 @@ class Popper:
 
     async def pop_until(self, count: int, **wanted: int) -> list[tuple[StoredMessage, str]]:
         got: list[tuple[StoredMessage, str]] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(got) < count:
                 got += await self.pop(**wanted)
                 await asyncio.sleep(0.01)
@@ -116,7 +116,7 @@ def pass_time(served: Daemon) -> None:
 async def until_revived(served: Daemon) -> None:
     """Wait until what was to be given again is."""
     broker = served.broker
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not revived(broker):
             await asyncio.sleep(0.02)
     broker.store.wait_dispatched()
@@ -200,7 +200,7 @@ def test_none_is_lost_by_a_kill(tmp_path: Path) -> None:
             pass_time(served)
             popper = await Popper.to(served)
             left = {b"%d" % number for number in range(12)}
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while left - acked:
                     left -= bodies(await popper.pop())
                     await asyncio.sleep(0.05)
@@ -304,7 +304,7 @@ def test_a_pop_that_is_held_does_not_wait_for_what_is_gathered_alone(
                 count += 1
             await put(other, 1)
             got: set[int] = set()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while len(got) < count:
                     got |= {message.queue_offset for message, _ in await popper.pop(pollTime=60_000)}
 

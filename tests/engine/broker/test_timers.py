@@ -50,7 +50,7 @@ def messages(broker: Broker, topic: str) -> list[StoredMessage]:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not holds():
             await asyncio.sleep(0.005)
 
