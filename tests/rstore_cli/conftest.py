@@ -21,9 +21,10 @@ import pytest
 from engine.pipeline import java
 from rstore_cli.app import main
 from tests.support.in_memory import tmp_path
+from tests.support.patience import requests_are_waited_for
 from tests.support.priority import priority_kept
 
-__all__ = ["Cli", "Ran", "damage", "process", "tmp_path"]
+__all__ = ["Cli", "Ran", "damage", "process", "requests_are_waited_for", "tmp_path"]
 
 
 @dataclass(frozen=True)

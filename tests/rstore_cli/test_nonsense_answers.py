@@ -49,6 +49,11 @@ OTHERS = (
 )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def requests_are_waited_for() -> None:
+    """No longer than usual: what is not understood any more is not answered."""
+
+
 @contextmanager
 def clients(names: str) -> Iterator[None]:
     """A producer that has sent, and a consumer that is connected, of a client in a thread of its own."""
