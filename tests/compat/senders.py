@@ -33,6 +33,8 @@ from tests.support.checking import check_clean
 
 TOPIC, BROKER = "Load", "broker-a"
 QUEUES = 4
+SENDERS = 3
+"""To a queue each; the last queue is left."""
 PATIENCE_S = 120
 """How long a state is waited for: a daemon beside busy cores is slow, and only one that stands still is wrong."""
 PAUSE_S = 0.01
@@ -158,6 +160,16 @@ class Ledger:
                 assert not self.ended, f"a sender ended before: {what}. {self}"
                 self.lock.wait(0.2)
 
+    def until_all_send(self, count: int, what: str) -> None:
+        """Wait for so many more to be acknowledged, of each sender two at least: one may have been under way before."""
+        before = len(self.acknowledged)
+
+        def met() -> bool:
+            more = Counter(one.queue_id for one in list(self.acknowledged.values())[before:])
+            return more.total() >= count and all(more[queue_id] > 1 for queue_id in range(SENDERS))
+
+        self.until(met, what)
+
     def __repr__(self) -> str:
         codes = Counter(self.refused)
         return (
@@ -185,7 +197,7 @@ def senders(ledger: Ledger, names: str, *, pause_s: float = 0.0) -> Iterator[Non
                 ledger.ended.append(f"sender {queue_id}: {error!r}")
                 ledger.lock.notify_all()
 
-    running = [threading.Thread(target=run, args=(queue_id,)) for queue_id in range(3)]
+    running = [threading.Thread(target=run, args=(queue_id,)) for queue_id in range(SENDERS)]
     for thread in running:
         thread.start()
     try:

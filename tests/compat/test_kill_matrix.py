@@ -44,7 +44,7 @@ from tests.compat.senders import (
 from tests.compat.served import STOP_S, Served, serve
 from tests.compat.test_served_disk_full import fill, small_disk
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("patient_requests")]
 
 KILLS = 20
 A_ROUND = 60
@@ -132,7 +132,7 @@ def test_no_descriptor_is_left_for_a_while(tmp_path: Path) -> None:
         pid = served.process.pid
         usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         with asked(served) as health, Talker(served.names) as client, senders(ledger, served.names):
-            ledger.until(lambda: len(ledger.acknowledged) >= A_ROUND, "sends are acknowledged")
+            ledger.until_all_send(A_ROUND, "sends are acknowledged")  # all are connected
             assert not reasons(health)
             early = all_consumed(client, ledger)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free(pid), usual[1]))
@@ -269,8 +269,7 @@ def test_the_clock_jumps_by_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             with senders(ledger, served.names, pause_s=PAUSE_S):
                 for offset in ("+1d", "+0", "-1d", "+0", "+1d", "-1d", "+0"):
                     jump(clock, offset)
-                    wanted = len(ledger.acknowledged) + A_ROUND
-                    ledger.until(lambda n=wanted: len(ledger.acknowledged) >= n, f"sends at {offset}")
+                    ledger.until_all_send(A_ROUND, f"sends at {offset}")
             searched(client)
             all_consumed(client, ledger)
     assert not ledger.refused, ledger
