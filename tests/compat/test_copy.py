@@ -21,7 +21,7 @@ from tests.rstore_cli.test_copy import PATIENCE_S, commit, end_of, many, number,
 
 __all__ = ["cli"]
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("patient_requests")]
 
 TOTAL = 4000
 PATIENT = "waitTimeMillsInSendQueue=60000\n"
@@ -99,7 +99,8 @@ def kill_and_finish(cli: Cli, names: str, copied: str, directory: Path) -> None:
     kills = 0
     for _ in range(3):
         until = end_of(copied, "T") + chance.randrange(200, 800)
-        command = [sys.executable, "-m", "rstore_cli.app", *words, "--rate", "600"]
+        # 20 s for all: it is not done before its kill where the test stands still for some of them
+        command = [sys.executable, "-m", "rstore_cli.app", *words, "--rate", "200"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + PATIENCE_S
         while process.poll() is None and end_of(copied, "T") < until:

@@ -37,7 +37,7 @@ from tests.rstore_cli.test_copy import commit, end_of, offsets_of
 
 __all__ = ["cli"]
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600), pytest.mark.usefixtures("patient_requests")]
 
 T = TypeVar("T")
 MIB = 1 << 20
@@ -45,6 +45,8 @@ LARGE = os.environ.get("RSTORE_LARGE", "") not in ("", "0")
 SIZE = 1024 * MIB if LARGE else 64 * MIB
 BODY, QUEUES, TOGETHER = 4096, 4, 32
 PATIENCE_S = 120
+WHOLE_S = 24
+"""How long a copy takes at least that is killed about in its middle: the test may stand still for half of that."""
 _NUMBER = struct.Struct(">Q")
 CONF = "brokerName={}\nwaitTimeMillsInSendQueue=60000\nosPageCacheBusyTimeOutMills=60000\n"
 
@@ -181,7 +183,7 @@ def test_a_large_copy_killed_five_times(cli: Cli, tmp_path: Path) -> None:
         kills = 0
         while kills < 5:
             reached = answered(lambda: end_of(target.names, "T")) + chance.randrange(total // 16, total // 8)
-            process = copying(source, target, tmp_path / "map", "--rate", str(total // 8))
+            process = copying(source, target, tmp_path / "map", "--rate", str(total // WHOLE_S))
             until(lambda at=reached, run=process: run.poll() is not None or end_of(target.names, "T") >= at, PATIENCE_S)  # type: ignore[misc]
             assert process.poll() is None, process.communicate()
             process.send_signal(signal.SIGKILL)
@@ -196,8 +198,8 @@ def test_a_broker_is_killed_meanwhile(killed: str, cli: Cli, tmp_path: Path) -> 
     with side(tmp_path / "a") as source, side(tmp_path / "b") as target:
         total = fill(source, 24 * MIB, cli)
         target.start()
-        process = copying(source, target, tmp_path / "map", "--rate", "1500")
-        for reached in (total // 4, total // 2):
+        process = copying(source, target, tmp_path / "map", "--rate", str(total // 16))
+        for reached in (total // 8, total // 4):  # 12 s before its end, at least
             until(lambda at=reached: end_of(target.names, "T") >= at, PATIENCE_S)  # type: ignore[misc]
             assert process.poll() is None, process.communicate()
             one = source if killed == "source" else target
