@@ -36,8 +36,11 @@ brokerName=broker-a
 flushDiskType=SYNC_FLUSH
 transactionCheckInterval=1000
 transactionTimeOut=1000
+transactionCheckMax=1000
 flushConsumerOffsetInterval=500
 """ + "".join(f"{key}={value}\n" for key, value in SIZES.settings().items())
+"""Transactions are asked about until their producer answers: 15 times, the default, are over in 15 s here, and what is
+not answered then, as the producer's process waits for a processor, is given up."""
 
 
 def java_producers(names: str, file: Path) -> subprocess.Popen[str]:

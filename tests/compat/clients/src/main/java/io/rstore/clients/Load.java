@@ -102,6 +102,8 @@ public final class Load {
     private void consume(List<String> expected) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("load-" + System.nanoTime());
         consumer.setNamesrvAddr(names);
+        consumer.setPollNameServerInterval(1000); // a route that does not come at the start comes 30 s later, else
+        consumer.setHeartbeatBrokerInterval(1000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         AtomicLong last = new AtomicLong(System.currentTimeMillis());
