@@ -49,7 +49,10 @@ async def until_end(client: Client, topic: str, end: int) -> None:
 
 
 async def fill(client: Client) -> None:
-    """Messages of T, of which the group G has consumed some; delayed ones of D: one delivered, one that waits."""
+    """Messages of T, of which the group G has consumed some; delayed ones of D: one delivered, one that waits.
+
+    It waits for two hours: the tests that copy the store take minutes, and some stand for the end of D's queue.
+    """
     for queue_id in range(QUEUES):
         for i in range(EACH):
             sent = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T", queue_id), b"%d" % i)
@@ -58,7 +61,7 @@ async def fill(client: Client) -> None:
     assert (await client.ask(RequestCode.PULL_MESSAGE, pull_fields("T", 0))).code == 0
     said = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": str(CONSUMED)}
     assert (await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, said)).code == 0
-    for level, unique in (("1", "a"), ("9", "b")):
+    for level, unique in (("1", "a"), ("18", "b")):
         delayed = send_fields("D", 0, f"DELAY\x01{level}\x02UNIQ_KEY\x01{unique}")
         assert (await client.ask(RequestCode.SEND_MESSAGE_V2, delayed, b"later")).code == 0
     await until_end(client, "D", 1)
