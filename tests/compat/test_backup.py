@@ -147,12 +147,12 @@ def test_followed_beside_apaches_broker_and_from_afar(tmp_path: Path) -> None:
                 threads[-1].start()
             second = produce(broker.broker, "Load", 20_000, name="load")
             sent = whole_log(tmp_path / "store").rstrip(b"\0")
-            until(lambda: all(one[-1].end >= len(sent) for one in states.values()))
+            until(lambda: all(one and one[-1].end >= len(sent) for one in states.values()))
         until(lambda: states["afar"][-1].failures > 0)
         with real_broker.broker(tmp_path / "store", names, SETTINGS, port=port) as broker:
             third = produce(broker.broker, "Load", 500, name="third")
             log = whole_log(tmp_path / "store")
-            until(lambda: all(one[-1].end >= len(log.rstrip(b"\0")) for one in states.values()))
+            until(lambda: all(one and one[-1].end >= len(log.rstrip(b"\0")) for one in states.values()))
             stop.set()
             for thread in threads:
                 thread.join()
