@@ -64,8 +64,8 @@ async def members(talk: Talk) -> None:
     await one.ask("members: one topic more", BEAT, None, say.heartbeat("c1", more))
     await two.pushed("members: the second is told of a topic")
     await two.ask("members: one topic less", BEAT, None, say.heartbeat("c2", newer))
-    one.forget_pushed()
-    two.forget_pushed()
+    await one.forget_pushed()
+    await two.forget_pushed()
     renamed = say.heartbeat("c1-renamed", newer)
     await one.ask("members: the same connection, another name", BEAT, None, renamed)
     await admin.ask("members: after renaming", LIST, name)
@@ -73,7 +73,7 @@ async def members(talk: Talk) -> None:
                          consumeType="CONSUME_ACTIVELY", consumeFromWhere="CONSUME_FROM_TIMESTAMP")  # fmt: skip
     await one.ask("members: another model", BEAT, None, say.heartbeat("c1", other))
     await admin.ask("members: another model, connections", CONNECTIONS, name)
-    two.forget_pushed()
+    await two.forget_pushed()
     leave = {"clientID": "c1", "producerGroup": "JoinP", "consumerGroup": "Joiners"}
     await one.ask("members: the first leaves", Code.UNREGISTER_CLIENT, leave)
     await two.pushed("members: the second is told of it")
@@ -149,7 +149,7 @@ async def heartbeats(talk: Talk) -> None:
     group = say.group("BeatQuiet", notifyConsumerIdsChangedEnable=False)
     await peer.quiet(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group)
     await asyncio.sleep(0.3)
-    peer.forget_pushed()
+    await peer.forget_pushed()
     await peer.ask("heartbeat: of a quiet group", BEAT, None, say.heartbeat("x", say.consumer("BeatQuiet")))
     await peer.pushed("heartbeat: which is told nothing", NOTHING_S)
     check = Code.CHECK_CLIENT_CONFIG

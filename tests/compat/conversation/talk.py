@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from engine.wire.codes import RequestCode
 from engine.wire.command import ONEWAY, RemotingCommand, SerializeType
 from engine.wire.frames import FrameReader, encode
 from tests.compat.conversation.normal import Names, answer_of
@@ -164,8 +165,9 @@ class Peer:
         except TimeoutError:
             return None
 
-    def forget_pushed(self) -> None:
-        """What the broker has asked so far is of no interest."""
+    async def forget_pushed(self) -> None:
+        """What the broker has asked so far is of no interest: that is here when something else is answered."""
+        await self.quiet(RequestCode.GET_MAX_OFFSET, {"topic": "TBW102", "queueId": 0})
         while not self._pushed.empty():
             self._pushed.get_nowait()
 

@@ -106,7 +106,7 @@ async def transactions(talk: Talk) -> None:
     await say.until_there(peer, "Traded", last + 1, 2)
     await peer.ask("transaction: what came of it", PULL, say.pull("Traded", last, 2))
     await asyncio.sleep(5)
-    peer.forget_pushed()
+    await peer.forget_pushed()
     await peer.pushed("transaction: nothing more is asked", 3, CHECK)
     # --- one that may not be asked about for long does not hold up those behind it
     immune = await half("transaction: immune", "T7", CHECK_IMMUNITY_TIME_IN_SECONDS="3000")
