@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from tests.compat.test_served_admin import until
 from tests.docs.markdown import section, tables
 from tests.support import fixtures, stores
 from tests.support.checking import check_clean
-from tests.support.consoles import ConsoleThread, store_pages
+from tests.support.consoles import Answer, ConsoleThread, store_pages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
@@ -53,7 +54,27 @@ class Seen:
     store: Path
 
     def open(self, path: str) -> None:
-        self.tab.goto(self.console.address + path, wait_until="load")
+        """Again while the cluster is silent: the console waits for it some seconds, a busy machine may need more."""
+
+        def answered() -> bool:
+            self.problems.clear()
+            answer = self.tab.goto(self.console.address + path, wait_until="load")
+            return answer is None or answer.status != HTTPStatus.BAD_GATEWAY
+
+        until(answered)
+
+    def json(self, path: str) -> Any:
+        """What the page was drawn from, as patiently."""
+        browser = self.console.browser()
+        answers: list[Answer] = []
+
+        def answered() -> bool:
+            answers.append(browser.get(path, Accept="application/json"))
+            return answers[-1].status != HTTPStatus.BAD_GATEWAY
+
+        until(answered)
+        assert answers[-1].status == HTTPStatus.OK, answers[-1].words
+        return answers[-1].json
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -135,7 +156,7 @@ def test_every_page_can_be_seen_and_used_by_everybody(seen: Seen, axe: str) -> N
     for name in ("check", "verify-crc", "plan-start", "recover"):
         browser.run(name)
     paths = [*cluster_paths(), *store_pages(browser)]
-    group = browser.json("/groups/G")
+    group = seen.json("/groups/G")
     paths.append(
         f"/clients/G/{group['online']['clients'][0]['clientId'].replace('#', '%23').replace('@', '%40')}?stack=1"
     )
@@ -145,7 +166,6 @@ def test_every_page_can_be_seen_and_used_by_everybody(seen: Seen, axe: str) -> N
         for width, height in SIZES:
             seen.tab.set_viewport_size({"width": width, "height": height})
             for path in paths:
-                seen.problems.clear()
                 seen.open(path)
                 name = re.sub(r"\W+", "-", path.partition("?")[0]).strip("-")
                 picture = seen.tab.screenshot(path=PICTURES / f"{name}-{width}-{theme}.png", full_page=True)
@@ -181,8 +201,8 @@ def test_a_line_over_time_is_drawn(seen: Seen) -> None:
 
 
 def test_the_keyboard_finds_a_message_by_key(seen: Seen) -> None:
-    key = seen.console.browser().json("/messages?topic=T")["rows"][0]["properties"].get("KEYS")
-    unique = seen.console.browser().json("/messages?topic=T")["rows"][0]["properties"]["UNIQ_KEY"]
+    key = seen.json("/messages?topic=T")["rows"][0]["properties"].get("KEYS")
+    unique = seen.json("/messages?topic=T")["rows"][0]["properties"]["UNIQ_KEY"]
     seen.open("/cluster")
     seen.choose("Messages", "**/messages")
     seen.press("/")
@@ -206,15 +226,15 @@ def test_the_keyboard_resets_a_group(seen: Seen) -> None:
     assert "Nothing has been changed yet" in seen.words
     seen.choose("Carry out this plan", "**/apply")
     assert "Done" in seen.words
-    row = seen.console.browser().json("/operations")["rows"][0]
+    row = seen.json("/operations")["rows"][0]
     assert (row["state"], row["who"]) == ("done", "token")
 
 
 def test_the_keyboard_reads_why_recovery_refuses_and_undoes_a_repair(seen: Seen) -> None:
     """Damage in the middle of the log: refused, bridged, undone."""
-    state = seen.console.browser().json("/store/log")
+    state = seen.json("/store/log")
     segment = [one for one in state["segments"] if one["filled"] > one["offset"]][-1]  # which a recovery reads
-    rows = seen.console.browser().json(f"/store/log/records?from={segment['offset']}")["rows"]
+    rows = seen.json(f"/store/log/records?from={segment['offset']}")["rows"]
     at = rows[5]["physicalOffset"] - segment["offset"]
     file = seen.store / "commitlog" / segment["file"]
     before = file.read_bytes()
@@ -257,7 +277,6 @@ def test_a_byte_is_marked_with_its_field(seen: Seen) -> None:
 
 
 def test_bytes_of_a_record_come_into_the_page(seen: Seen) -> None:
-    seen.problems.clear()
     seen.open("/store/log/records")
     seen.tab.click("#records tbody a >> nth=2")
     seen.tab.wait_for_selector("#bytes .hexview")
@@ -274,7 +293,7 @@ def test_six_tasks_take_as_many_steps_as_the_document_says(seen: Seen) -> None:
     """Each click and each field that is filled is a step; from the first page on."""
     rows = tables(section(ROOT / "engine" / "console" / "CONSOLE.md", "Six tasks, beside rocketmq-dashboard"))[0]
     stated = {row["task"]: int(re.findall(r": (\d+)", row["console"])[0]) for row in rows}
-    properties = seen.console.browser().json("/messages?topic=T")["rows"][0]["properties"]
+    properties = seen.json("/messages?topic=T")["rows"][0]["properties"]
     unique, key = properties["UNIQ_KEY"], properties["KEYS"].split()[0]
     click, fill = seen.tab.click, seen.tab.fill
     tasks = {
@@ -311,6 +330,7 @@ def test_six_tasks_take_as_many_steps_as_the_document_says(seen: Seen) -> None:
         seen.open("/")
         for step in steps:
             step()
+        seen.tab.wait_for_load_state()  # what has not come yet has no progress either
         seen.tab.wait_for_selector("progress", state="detached")  # the page comes anew when its run has ended
         seen.tab.wait_for_load_state()
         assert len(steps) == stated[task], task
