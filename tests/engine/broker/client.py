@@ -39,8 +39,11 @@ SMALL = {
     "max_index_num": 5000,
     "sync_flush_timeout": PATIENCE_MS,
     "os_page_cache_busy_time_out_mills": PATIENCE_MS,
+    "disk_space_clean_forcibly_ratio": 0.98,
+    "disk_space_warning_level_ratio": 0.99,
 }
-"""Small files; and no put is late, nor one refused because another is, where the machine stands still for a moment."""
+"""Small files; and no put is late, nor one refused because another is, where the machine stands still for a moment, or
+its disk is used by others."""
 
 
 class Client:

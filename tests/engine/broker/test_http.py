@@ -193,7 +193,7 @@ def test_a_full_disk_and_a_failed_flush_are_not_well(tmp_path: Path, caplog: pyt
         async with daemon(tmp_path / "s", metrics_port=0, disk=disk) as found:
             client, store = await Client.to(found.listening.broker), found.broker.store
             assert store.clean.running  # retention and disk guard are the daemon's services
-            disk.percent = 95
+            disk.percent = 100
             store.clean.look()
             status, said = await get(found, "/health")
             assert (status, [one["code"] for one in said["reasons"]]) == (503, ["disk-full"])
