@@ -87,6 +87,7 @@ def test_an_old_master_of_apaches_rejoins(names: str, tmp_path: Path, whose: str
         # Clients go on: they find it by the name server, and it takes and gives messages.
         command = [sys.executable, "-m", "rstore_cli.app", "send", "Load", "--namesrv", names, "--body", "after"]
         until(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, 60)
+        until(lambda: len(consume(master.broker, "Load")) > len(common.bodies), 60)  # dispatched after it is answered
         assert consume(master.broker, "Load") == common.bodies | {b"after"}
         only_new = produce(master.broker, "Load", 600, size=4000, name="new")
         done = carry_out(RewindChange(RemoteBroker(master.broker)), Disk(), config(old))
