@@ -87,10 +87,14 @@ async def _consume(address: str, files: list[Path]) -> int:
     while len([body for file in files for body in _bodies(file)]) < sent + len(FAILING):
         assert time.monotonic() < until, [_bodies(file) for file in files]
         await asyncio.sleep(0.1)
-    while sum([await _offset(client, TOPIC, queue_id) for queue_id in range(QUEUES)]) < sent:
+    retry = f"%RETRY%{GROUP}_{TOPIC}"
+    while (
+        sum([await _offset(client, TOPIC, queue_id) for queue_id in range(QUEUES)]) < sent
+        or await _offset(client, retry, 0) < len(FAILING)  # stored a moment after the pop's answer
+    ):
         assert time.monotonic() < until
         await asyncio.sleep(0.1)
-    assert await _offset(client, f"%RETRY%{GROUP}_{TOPIC}", 0) == len(FAILING)
+    assert await _offset(client, retry, 0) == len(FAILING)
     return sent
 
 
