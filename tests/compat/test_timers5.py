@@ -18,6 +18,8 @@ pytestmark = pytest.mark.interop
 SETTINGS = "brokerName=broker-a\n"
 OWN = {"MSG_REGION", "TRACE_ON", "UNIQ_KEY"}
 """What a broker of RocketMQ 5 adds to each message, where 4.9.8, and ours, adds nothing."""
+IN_MS = "in ms"
+"""TIMER_DELIVER_MS as of when that message is sent: those before it may take their time on a busy machine."""
 Answer = tuple[int, str | None, tuple[str, ...]]
 
 
@@ -43,14 +45,13 @@ async def given(client: Client, topic: str, count: int) -> list[tuple[bytes, fro
 async def _talk(address: str) -> tuple[list[Answer], list[tuple[bytes, frozenset[str]]]]:
     client = await Client.to(address)
     assert (await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("Timed"), b"first")).code == 0
-    now = time.time_ns() // 1_000_000
     sends: list[dict[str, object]] = [
         {},
-        {"TIMER_DELIVER_MS": now + 3000, "UNIQ_KEY": "0" * 31 + "1"},
+        {IN_MS: 3000, "UNIQ_KEY": "0" * 31 + "1"},
         {"TIMER_DELAY_MS": 2100, "UNIQ_KEY": "0" * 31 + "2"},
         {"TIMER_DELAY_SEC": 1},
-        {"TIMER_DELIVER_MS": now - 5},
-        {"TIMER_DELIVER_MS": now + 4 * 24 * 3_600_000},
+        {IN_MS: -5},
+        {IN_MS: 4 * 24 * 3_600_000},
         {"TIMER_DELAY_MS": "soon"},
         {"TIMER_DELIVER_MS": 1, "TIMER_DEL_UNIQKEY": "K"},
         {"TIMER_DELAY_SEC": 1, "DELAY": 1},
@@ -58,7 +59,10 @@ async def _talk(address: str) -> tuple[list[Answer], list[tuple[bytes, frozenset
     ]
     answers: list[Answer] = []
     for number, one in enumerate(sends):
-        got = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("Timed", 0, props(**one)), b"%d" % number)
+        now = time.time_ns() // 1_000_000
+        due = {"TIMER_DELIVER_MS": now + int(str(one.pop(IN_MS)))} if IN_MS in one else {}
+        timed = props(**due, **one)
+        got = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("Timed", 0, timed), b"%d" % number)
         answers.append((got.code, got.remark, tuple(sorted(set(got.fields) - {"transactionId"}))))
     await client.heartbeat("CID_T", "Timed")
     there = await given(client, "Timed", 8)
@@ -92,7 +96,8 @@ def test_a_broker_of_rocketmq_5_goes_on_with_our_timer_messages(tmp_path: Path) 
             timed = props(TIMER_DELAY_MS=delay)
             assert (await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("T", 0, timed), b"%d" % number)).code == 0
         await client.heartbeat("CID_T", "T")
-        assert sorted(body for body, _ in await given(client, "T", 3)) == [b"0", b"1", b"2"]
+        # on a machine that stands still for ten seconds the others are there, too, behind them
+        assert sorted(body for body, _ in (await given(client, "T", 3))[:3]) == [b"0", b"1", b"2"]
 
     async def finish(address: str) -> list[bytes]:
         client = await Client.to(address)
