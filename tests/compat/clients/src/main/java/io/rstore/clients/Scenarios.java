@@ -31,10 +31,13 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.protocol.heartbeat.MessageModel;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** One way of using a broker: sends, consumes and counts; the counts are one line of JSON on stdout. */
 public final class Scenarios {
     private static final long PATIENCE_MS = 120_000;
+    /** Of a send: one that is given up may be stored all the same, or is sent again and stored twice. */
+    private static final int SEND_MS = 60_000;
     private final String names;
     private final int count;
     private final Map<String, Object> answer = new TreeMap<>();
@@ -53,7 +56,7 @@ public final class Scenarios {
         Scenarios run = new Scenarios(args[1], Integer.parseInt(args[2]));
         run.producer = new DefaultMQProducer("producers-" + args[0]);
         run.producer.setNamesrvAddr(run.names);
-        run.producer.setSendMsgTimeout(10_000);
+        run.producer.setSendMsgTimeout(SEND_MS);
         run.producer.start();
         switch (args[0]) {
             case "cluster": run.cluster(); break;
@@ -327,7 +330,7 @@ public final class Scenarios {
         Map<String, Integer> asked = new ConcurrentHashMap<>();
         TransactionMQProducer sender = new TransactionMQProducer("transactions");
         sender.setNamesrvAddr(names);
-        sender.setSendMsgTimeout(30_000);
+        sender.setSendMsgTimeout(SEND_MS);
         sender.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object number) {
@@ -370,6 +373,7 @@ public final class Scenarios {
         DefaultMQProducer replier = new DefaultMQProducer("repliers");
         replier.setNamesrvAddr(names);
         replier.setInstanceName("replier");
+        replier.setSendMsgTimeout(SEND_MS);
         replier.start();
         DefaultMQPushConsumer consumer = consumer("answering", "Requests", "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -386,12 +390,12 @@ public final class Scenarios {
             }
         });
         consumer.start();
-        Thread.sleep(3000); // the broker knows who asks from the first heartbeat on
+        known("producers-request", "Requests");
         int sent = 0;
         int others = 0;
         for (int i = 0; i < count; i++) {
             String body = "m" + i;
-            Message reply = producer.request(new Message("Requests", "t", "k" + i, body.getBytes()), 20_000);
+            Message reply = producer.request(new Message("Requests", "t", "k" + i, body.getBytes()), SEND_MS);
             String answered = new String(reply.getBody());
             note(answered);
             others += answered.equals("re " + body) ? 0 : 1;
@@ -426,6 +430,21 @@ public final class Scenarios {
                 return false;
             }
         });
+    }
+
+    /** Waits until the broker knows a group's producer, which it answers: from a heartbeat on, and one may have come too early. */
+    private void known(String group, String topic) throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        admin.setNamesrvAddr(names);
+        admin.start();
+        await(() -> {
+            try {
+                return !admin.examineProducerConnectionInfo(group, topic).getConnectionSet().isEmpty();
+            } catch (Exception unknown) { // or a broker that has no time to answer
+                return false;
+            }
+        });
+        admin.shutdown();
     }
 
     /** Waits until each member of a group has its share of the topic's queues. */

@@ -27,7 +27,8 @@ import org.apache.rocketmq.remoting.RPCHook;
  * What it counted and was told is one line of JSON on stdout.
  */
 public final class Secured {
-    private static final long PATIENCE_MS = 60_000;
+    /** A client looks for the route of its retries each 30 s, and shares queues out each 20 s. */
+    private static final long PATIENCE_MS = 150_000;
 
     private Secured() {
     }
@@ -107,7 +108,7 @@ public final class Secured {
         DefaultMQProducer producer = new DefaultMQProducer("producers-" + name, hook);
         producer.setInstanceName(name);
         producer.setNamesrvAddr(names);
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(60_000);
         producer.start();
         return producer;
     }
