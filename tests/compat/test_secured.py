@@ -23,6 +23,7 @@ from engine.files.disk import Disk
 from engine.wire.command import RemotingCommand
 from engine.wire.signing import signature
 from tests.compat import toolchain
+from tests.compat.replicas import until
 from tests.compat.served import CLIENT_S, Served, java_client, mqadmin, run_client, run_scenario, serve
 from tests.engine.broker import certificates
 from tests.engine.opening import assert_sound
@@ -140,9 +141,13 @@ def test_mqadmin_changes_the_acl(guarded: Served, tmp_path: Path) -> None:
     assert "SEND_OK" in sent
     (unique,) = set(re.findall(r"\b[0-9A-F]{32,}\b", sent))
     for words in (("queryMsgByKey", "-t", "Made", "-k", "key-1"), ("queryMsgByUniqueKey", "-t", "Made", "-i", unique)):
-        asked = operator(home, guarded, *words, key="newcomer", secret="12345678")
-        assert unique in asked
-        assert "AclException" not in asked
+
+        def found(words: tuple[str, ...] = words) -> bool:
+            asked = operator(home, guarded, *words, key="newcomer", secret="12345678")
+            assert "AclException" not in asked
+            return unique in asked
+
+        until(found, 120, "the index has it not")  # a moment after it is answered
     assert "success" in operator(home, guarded, "deleteAclConfig", "-b", broker, "-a", "newcomer")
     assert "No acl config for newcomer" in operator(home, guarded, *made, key="newcomer", secret="12345678")
     white = ("updateGlobalWhiteAddr", "-b", broker, "-g", "10.0.0.*,192.168.0.{1,2}")

@@ -9,6 +9,7 @@ import pytest
 
 from engine.config import StoreConfig
 from tests.compat import toolchain
+from tests.compat.replicas import until
 from tests.compat.served import SETTINGS, Served, mqadmin, run_client, run_scenario, serve
 from tests.engine.opening import assert_sound
 
@@ -97,5 +98,9 @@ def test_mqadmin_finds_its_way(broker: Served, tmp_path: Path) -> None:
     assert status.count("broker-a") == 3
     sent = admin("sendMessage", "-t", "Administered", "-p", "hello", "-k", "key-1")
     assert "SEND_OK" in sent
-    found = admin("queryMsgByKey", "-t", "Administered", "-k", "key-1")
-    assert len([line for line in found.splitlines() if line.strip()[:8].isalnum() and "#" not in line]) >= 1
+
+    def found() -> int:
+        lines = admin("queryMsgByKey", "-t", "Administered", "-k", "key-1").splitlines()
+        return len([line for line in lines if line.strip()[:8].isalnum() and "#" not in line])
+
+    until(lambda: found() >= 1, 120)  # it is in the index a moment after it is answered
