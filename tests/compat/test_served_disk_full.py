@@ -94,7 +94,9 @@ def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
                     start("produce", served.names, "ours", clients=4, body=2000, rate=100) as ours,
                     start("consume", served.names, "group", clients=2) as group,
                 ):
-                    time.sleep(5)
+                    assert java.stdout is not None
+                    assert "sending\n" in java.stdout, "Java's producers have ended"
+                    ours.until_many(1000, PATIENCE_S)
                     assert all(one.startswith("2 ") for one in refusals(ours))
                     fill(root / "ballast")
                     until_refused(ours)
@@ -107,6 +109,7 @@ def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
                             time.sleep(0.1)
                         assert not late.until(got, PATIENCE_S), "nobody new can consume while the disk is full"
                     time.sleep(FULL_S)
+                    assert "refused\n" in java.stdout, "Java's producers have ended"
                     (root / "ballast").unlink()
                     end = time.monotonic() + PATIENCE_S
                     while len(ours.told()["keys"]) < len(before) + 200:
@@ -117,6 +120,7 @@ def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
                     said = ours.told()
                     acknowledged = {*said["keys"], *keys.read_text().split()}
                     assert not group.until(acknowledged, PATIENCE_S), "acknowledged, and not consumed"
+                    group.end()  # which tells the broker how far it is
                     for code, remark in (one.split(" ", 1) for one in {**said["refused"], **java_said["refused"]}):
                         if code != "2":  # a disk that fills may be slow, too: flow control
                             assert code in ("1", "14"), remark

@@ -46,7 +46,7 @@ public final class Load {
         System.exit(0);
     }
 
-    /** Sends until stdin ends, and says so once the first is acknowledged. The client's own retries are on; a send that failed all the same is another message. */
+    /** Sends until stdin ends, and says so once the first is acknowledged, and once the first is refused. The client's own retries are on; a send that failed all the same is another message. */
     private void produce(Path file, int threads) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("load");
         producer.setNamesrvAddr(names);
@@ -57,6 +57,7 @@ public final class Load {
         Map<String, AtomicInteger> refused = new ConcurrentHashMap<>();
         AtomicInteger cut = new AtomicInteger();
         AtomicBoolean first = new AtomicBoolean(true);
+        AtomicBoolean firstRefused = new AtomicBoolean(true);
         Thread[] senders = new Thread[threads];
         boolean[] ended = {false};
         for (int at = 0; at < threads; at++) {
@@ -74,6 +75,9 @@ public final class Load {
                         Throwable why = e instanceof MQBrokerException ? e : e.getCause(); // that of its last retry
                         if (why instanceof MQBrokerException) {
                             MQBrokerException said = (MQBrokerException) why;
+                            if (firstRefused.compareAndSet(true, false)) {
+                                System.out.println("refused");
+                            }
                             refused.computeIfAbsent(said.getResponseCode() + " " + said.getErrorMessage(),
                                 k -> new AtomicInteger()).incrementAndGet();
                         } else {
