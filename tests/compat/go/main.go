@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/apache/rocketmq-client-go/v2"
 	"github.com/apache/rocketmq-client-go/v2/consumer"
+	failures "github.com/apache/rocketmq-client-go/v2/errors"
 	"github.com/apache/rocketmq-client-go/v2/primitive"
 	"github.com/apache/rocketmq-client-go/v2/producer"
 	"github.com/apache/rocketmq-client-go/v2/rlog"
@@ -31,15 +33,27 @@ func main() {
 	count, err := strconv.Atoi(os.Args[2])
 	check(err)
 	sender, err := rocketmq.NewProducer(producer.WithNameServer(names), producer.WithGroupName("GoProducers"),
-		producer.WithCredentials(credentials))
+		producer.WithCredentials(credentials), producer.WithRetry(0))
 	check(err)
 	check(sender.Start())
-	_, err = sender.SendSync(context.Background(), primitive.NewMessage("Go", []byte("made")))
-	check(err)
 
 	var lock sync.Mutex
-	seen := map[string]bool{}
+	seen, sentAgain := map[string]bool{}, map[string]bool{}
 	doubled, unwanted := 0, 0
+	// It gives a send up after 3 s, with whatever settings: what is sent again then may have been stored the first time.
+	send := func(messages ...*primitive.Message) {
+		_, err := sender.SendSync(context.Background(), messages...)
+		for again := 0; errors.Is(err, failures.ErrRequestTimeout) && again < 20; again++ {
+			lock.Lock()
+			for _, message := range messages {
+				sentAgain[string(message.Body)] = true
+			}
+			lock.Unlock()
+			_, err = sender.SendSync(context.Background(), messages...)
+		}
+		check(err)
+	}
+	send(primitive.NewMessage("Go", []byte("made")))
 	reader, err := rocketmq.NewPushConsumer(consumer.WithNameServer(names), consumer.WithGroupName("GoConsumers"),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset), consumer.WithCredentials(credentials))
 	check(err)
@@ -50,7 +64,7 @@ func main() {
 			defer lock.Unlock()
 			for _, message := range messages {
 				body := string(message.Body)
-				if seen[body] {
+				if seen[body] && !sentAgain[body] {
 					doubled++
 				}
 				if strings.HasPrefix(body, "TagB") {
@@ -71,14 +85,12 @@ func main() {
 			sent++
 		}
 		if i < count/2 {
-			_, err = sender.SendSync(context.Background(), message)
-			check(err)
+			send(message)
 			continue
 		}
 		batch = append(batch, message)
 		if len(batch) == 100 || i == count-1 {
-			_, err = sender.SendSync(context.Background(), batch...)
-			check(err)
+			send(batch...)
 			batch = nil
 		}
 	}

@@ -6,7 +6,7 @@ const [nameSrv, count] = [process.argv[2], Number(process.argv[3])];
 const keys = { accessKeyId: 'a', accessKeySecret: 'b', nameSrv, httpclient: { request: async () => ({}) } };
 
 async function main() {
-  const producer = new Producer({ ...keys, producerGroup: 'NodeProducers' });
+  const producer = new Producer({ ...keys, producerGroup: 'NodeProducers', sendMsgTimeout: 60000 }); // else sent again after 3 s
   await producer.ready();
   const consumer = new Consumer({
     ...keys, consumerGroup: 'NodeConsumers', consumeFromWhere: 'CONSUME_FROM_FIRST_OFFSET',
