@@ -45,6 +45,7 @@ public final class Starts5 {
     private static final int NOT_LOADED = 2;
     private static final int NOT_STARTED = 3;
     private static final int ERROR = 4;
+    private static final long STILL_MS = 10_000;
 
     private Starts5() {
     }
@@ -122,9 +123,17 @@ public final class Starts5 {
         }
     }
 
-    /** Waits until dispatch stands still. */
+    /** Waits until dispatch is through, or stands still: for longer than a busy machine keeps its thread waiting. */
     private static void settle(DefaultMessageStore store) throws InterruptedException {
-        for (int i = 0; i < 20 && store.dispatchBehindBytes() > 0; i++) {
+        long before = -1;
+        long end = 0;
+        for (long behind = store.dispatchBehindBytes(); behind > 0; behind = store.dispatchBehindBytes()) {
+            if (behind != before) {
+                before = behind;
+                end = System.currentTimeMillis() + STILL_MS;
+            } else if (System.currentTimeMillis() > end) {
+                break;
+            }
             Thread.sleep(50);
         }
         Thread.sleep(100);
