@@ -186,6 +186,8 @@ def log_end(broker: str) -> int:
     async def ask() -> int:
         async with await RemotingClient.connect(broker) as client:
             answer = await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        if answer.code != ResponseCode.SUCCESS:  # Apache's, which fails until its first statistics of a second
+            raise PeerLost(f"{broker}: {answer.remark}")
         return int(json.loads(bytes(answer.body))["table"]["commitLogMaxOffset"])
 
     return asyncio.run(ask())

@@ -29,7 +29,7 @@ from engine.rewind.change import RewindChange
 from engine.rewind.promote_change import PromoteChange
 from engine.store import MessageStore
 from tests.compat import real_broker, served, toolchain
-from tests.compat.replicas import consume, log_bytes, produce, until
+from tests.compat.replicas import consume, log_bytes, log_end, produce, until
 from tests.compat.test_replication import COMMON, FILE, SLAVE, config, end_of
 from tests.engine.opening import assert_sound
 from tests.support.wide import sample
@@ -103,7 +103,7 @@ def test_an_old_master_of_apaches_rejoins(names: str, tmp_path: Path, whose: str
         assert log_bytes(copy, 0, end) == log_bytes(new, 0, end)
         with real_broker.broker(old, names, f"{SLAVE}haMasterAddress={master.ha}\n") as slave:
             bodies = common.bodies | only_new.bodies | {b"after"}
-            until(lambda: end_of(old) > only_new.last, 60)
+            until(lambda: log_end(slave.broker) > only_new.last, 60)
             until(lambda: len(consume(slave.broker, "Load")) == len(bodies), 60)
             assert consume(slave.broker, "Load") == bodies
         assert log_bytes(old, 0, end) == log_bytes(new, 0, end)
