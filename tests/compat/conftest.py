@@ -6,43 +6,16 @@ by broker (test_client.py).
 
 from __future__ import annotations
 
-from types import FunctionType
-from typing import cast
-
 import pytest
 
-from engine.client.admin.session import AdminSession
-from engine.client.connection import RemotingClient
-from engine.client.peers import Peers
 from tests.compat import apache, loss_table
 from tests.compat.corpora import Bases
 from tests.compat.loss import Gives, Truths
+from tests.support.patience import patient_requests
+
+__all__ = ["patient_requests"]
 
 pytest.register_assert_rewrite("tests.compat.client_features")
-
-
-REQUEST_S = 60.0
-
-
-@pytest.fixture
-def patient_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients of ours in this process wait a minute for an answer where nothing else is said, not 3 or 5 s.
-
-    For tests of brokers that are there, or gone: a busy machine may let one of them stand still for longer.
-    """
-    asking = (
-        RemotingClient.connect,
-        RemotingClient.ask,
-        Peers.ask,
-        AdminSession.ask,
-        AdminSession.json,
-        AdminSession.table,
-    )
-    for function, name in (*((one, "timeout_s") for one in asking), (Peers.__init__, "connect_s")):
-        defaults = cast("FunctionType", function).__kwdefaults__
-        assert defaults is not None
-        assert name in defaults, function
-        monkeypatch.setitem(defaults, name, REQUEST_S)
 
 
 @pytest.fixture(scope="session")
