@@ -11,9 +11,9 @@ import pytest
 from tests.compat import apache, loss_table
 from tests.compat.corpora import Bases
 from tests.compat.loss import Gives, Truths
-from tests.support.patience import patient_requests
+from tests.support.patience import requests_are_waited_for
 
-__all__ = ["patient_requests"]
+__all__ = ["requests_are_waited_for"]
 
 pytest.register_assert_rewrite("tests.compat.client_features")
 

@@ -10,7 +10,6 @@ import contextlib
 import io
 import json
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,11 @@ from ruamel.yaml import YAML
 from engine.client.calls import BrokerCalls
 from engine.client.client import ClientConfig, ClusterClient
 from engine.client.topic_reader import ReadFrom, TopicReader
-from engine.errors import PeerLost
 from engine.format.fastjson import loads
 from rstore_cli.app import main
 from tests.compat import real_broker, toolchain
 from tests.compat.served import SETTINGS, Admins, Served, mqadmin, serve
-from tests.compat.test_served_admin import WAIT_S, row, until
+from tests.compat.test_served_admin import row, until
 from tests.docs.markdown import section, tables
 
 pytestmark = pytest.mark.interop
@@ -61,17 +59,9 @@ class Both:
     ids: list[tuple[str, str]]
 
     def ours(self, *words: str, code: int | None = 0) -> list[Any]:
-        """JSON documents of `rstore admin`, which ends with this code; None: with any.
-
-        As `Admins`, one that only looks looks again where a busy machine did not answer in time.
-        """
-        end = time.monotonic() + WAIT_S
-        while True:
-            with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-                ended = main(["admin", *words, "--namesrv", self.served.names, "--json"])
-            silent = ended == PeerLost.exit_code and "did not answer" in out.getvalue() + err.getvalue()
-            if not silent or "--yes" in words or time.monotonic() > end:
-                break
+        """JSON documents of `rstore admin`, which ends with this code; None: with any."""
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            ended = main(["admin", *words, "--namesrv", self.served.names, "--json"])
         assert code in (None, ended), (words, out.getvalue(), err.getvalue())
         return [json.loads(line) for line in out.getvalue().splitlines()]
 

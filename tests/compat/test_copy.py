@@ -21,7 +21,7 @@ from tests.rstore_cli.test_copy import PATIENCE_S, commit, end_of, many, number,
 
 __all__ = ["cli"]
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("patient_requests")]
+pytestmark = pytest.mark.interop
 
 TOTAL = 4000
 PATIENT = "waitTimeMillsInSendQueue=60000\n"

@@ -29,7 +29,7 @@ from tests.compat.generate5 import Topic
 from tests.support import dledger, stores
 from tests.support.wide import WIDE
 
-pytestmark = [pytest.mark.interop, pytest.mark.leaves, pytest.mark.usefixtures("patient_requests")]
+pytestmark = [pytest.mark.interop, pytest.mark.leaves]
 SIZE = 16_384
 CASES = 400 if WIDE else 60
 

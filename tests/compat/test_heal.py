@@ -18,7 +18,7 @@ from tests.engine.heal.healing import heal
 from tests.engine.opening import assert_sound
 from tests.support import stores
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(900), pytest.mark.usefixtures("patient_requests")]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 SEGMENT = 4194304
 

@@ -44,7 +44,7 @@ from tests.compat.senders import (
 from tests.compat.served import STOP_S, Served, serve
 from tests.compat.test_served_disk_full import fill, small_disk
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("patient_requests")]
+pytestmark = pytest.mark.interop
 
 KILLS = 20
 A_ROUND = 60

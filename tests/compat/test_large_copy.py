@@ -37,7 +37,7 @@ from tests.rstore_cli.test_copy import commit, end_of, offsets_of
 
 __all__ = ["cli"]
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600), pytest.mark.usefixtures("patient_requests")]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 T = TypeVar("T")
 MIB = 1 << 20

@@ -12,7 +12,7 @@ import pytest
 
 from tests.compat import mixed_group, toolchain
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600), pytest.mark.usefixtures("patient_requests")]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("how", ["concurrent", "ordered"])

@@ -12,7 +12,7 @@ from tests.rstore_cli.conftest import Cli, cli
 
 __all__ = ["cli"]
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("patient_requests")]
+pytestmark = pytest.mark.interop
 
 
 def test_one_that_was_just_started(cli: Cli, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from engine.files import local_socket
 from tests.compat import real_broker, toolchain
 from tests.engine.broker.client import send_fields
 
-pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("patient_requests")]
+pytestmark = pytest.mark.interop
 PATIENCE_S = 120
 RATES = ("putMessagesPerSecond", "getMessagesPerSecond")
 NEAR = 5

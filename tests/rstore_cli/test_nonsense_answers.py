@@ -49,7 +49,7 @@ OTHERS = (
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def requests_are_waited_for() -> None:
     """No longer than usual: what is not understood any more is not answered."""
 

@@ -24,7 +24,10 @@ _ASKING = (
 )
 
 
-def _waited_for() -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True)
+def requests_are_waited_for() -> Iterator[None]:
+    """Those that name no time of their own. For a `conftest.py`; a module whose peers are mute has its own fixture of
+    this name, which does nothing."""
     with pytest.MonkeyPatch.context() as patch:
         for function, name in _ASKING:
             usual = cast("FunctionType", function).__kwdefaults__
@@ -32,16 +35,3 @@ def _waited_for() -> Iterator[None]:
             assert usual[name] < PATIENCE_S, function
             patch.setitem(usual, name, PATIENCE_S)
         yield
-
-
-@pytest.fixture(autouse=True)
-def requests_are_waited_for() -> Iterator[None]:
-    """Those that name no time of their own. For a `conftest.py`; a module whose peers are mute has its own fixture of
-    this name, which does nothing."""
-    yield from _waited_for()
-
-
-@pytest.fixture
-def patient_requests() -> Iterator[None]:
-    """The same, for those who ask for it: where brokers are there, or gone, and none is mute."""
-    yield from _waited_for()
