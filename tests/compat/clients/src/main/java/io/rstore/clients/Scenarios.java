@@ -52,7 +52,17 @@ public final class Scenarios {
     }
 
     /** SCENARIO NAME-SERVICE COUNT. */
-    public static void main(String[] args) throws Exception {
+    public static void main(String[] args) {
+        try {
+            System.out.println(JSON.toJSONString(play(args)));
+            System.exit(0);
+        } catch (Exception failed) {
+            failed.printStackTrace();
+            System.exit(1); // the clients' threads would go on
+        }
+    }
+
+    private static Map<String, Object> play(String[] args) throws Exception {
         Scenarios run = new Scenarios(args[1], Integer.parseInt(args[2]));
         run.producer = new DefaultMQProducer("producers-" + args[0]);
         run.producer.setNamesrvAddr(run.names);
@@ -75,8 +85,7 @@ public final class Scenarios {
         }
         run.answer.put("seen", run.seen.size());
         run.answer.put("doubled", run.doubled.get());
-        System.out.println(JSON.toJSONString(run.answer));
-        System.exit(0);
+        return run.answer;
     }
 
     /** Two members of a group share the messages of many senders. */
