@@ -44,6 +44,11 @@ MESSAGES = 12
 WAIT_MS = 90_000
 
 
+@pytest.fixture(scope="module", autouse=True)
+def requests_are_waited_for() -> None:
+    """No longer than usual: Apache's broker leaves what is asked about accounts unanswered, as it has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A console, and a tab of a browser that is logged in."""
