@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -167,7 +168,7 @@ class Admins:
 
 
 TURNS = 4
-_TIMED_OUT = "RemotingTimeoutException"
+_GAVE_UP = re.compile("Remoting(Timeout|SendRequest)Exception")
 
 
 def _answered(ask: Callable[[], str]) -> str:
@@ -176,7 +177,7 @@ def _answered(ask: Callable[[], str]) -> str:
     A broker that leaves a request unanswered is so told all the same: it leaves each.
     """
     for _ in range(TURNS - 1):
-        if _TIMED_OUT not in (said := ask()):
+        if not _GAVE_UP.search(said := ask()):
             return said
     return ask()
 
