@@ -21,8 +21,9 @@ from engine.client.connection import RemotingClient
 from engine.errors import PeerLost
 from engine.wire.codes import RequestCode
 from tests.compat import shared_classes, toolchain
-from tests.compat.served import PATIENT, SETTINGS
+from tests.compat.served import SETTINGS
 from tests.load.ports import any_port, holders, is_free
+from tests.support.patience import PATIENT
 
 START_S = 120
 REGISTER_S = 120

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.compat import shared_classes, toolchain
+from tests.support.patience import patient_conf
 
 START_S = 60
 STOP_S = 60
@@ -25,12 +26,6 @@ transactionCheckInterval=2000
 transactionTimeOut=2000
 enablePropertyFilter=true
 """
-ON_A_FULL_DISK = "rocketmq.broker.diskSpaceWarningLevelRatio=0.99\nrocketmq.broker.diskSpaceCleanForciblyRatio=0.98\n"
-"""As real_broker's: what a test finds does not hang on how full the machine's disk is."""
-PATIENT = {"waitTimeMillsInSendQueue": 60_000, "osPageCacheBusyTimeOutMills": 60_000}
-"""A send that waits on a busy machine is not refused: a one-way send that is refused is lost, and nobody is told.
-
-Apache's defaults are 200 ms and 1 s. Source: BrokerFastFailure#cleanExpiredRequest."""
 
 
 @dataclass(slots=True)
@@ -57,7 +52,7 @@ class Served:
 def serve(root: Path, settings: str = SETTINGS, *options: str) -> Iterator[Served]:
     """`rstore serve` on free ports; stopped by SIGTERM, and its exit code checked."""
     conf = root.parent / f"{root.name}.conf"
-    conf.write_text(ON_A_FULL_DISK + "".join(f"{key}={value}\n" for key, value in PATIENT.items()) + settings)
+    conf.write_text(patient_conf() + settings)
     command = [sys.executable, "-m", "rstore_cli.app", "serve", "--store", str(root), "-c", str(conf), "--json"]
     with (root.parent / f"{root.name}.log").open("w+") as said:
         process = subprocess.Popen(

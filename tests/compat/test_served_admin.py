@@ -208,9 +208,8 @@ def test_exports(looked: Looked) -> None:
 
 def test_a_message_by_its_ids_and_keys(looked: Looked) -> None:
     admin, (offset_id, unique_id) = looked.admin, looked.ids[0]
-    until(
-        lambda: "trackType=CONSUMED" in admin("queryMsgById", "-i", offset_id)
-    )  # G tells how far it is twice a second
+    # G tells how far it is twice a second
+    until(lambda: "trackType=CONSUMED" in admin("queryMsgById", "-i", offset_id))
     by_id = admin("queryMsgById", "-i", offset_id)
     assert row(by_id, "OffsetID:")[1] == offset_id
     assert "MessageTrack [consumerGroup=G, trackType=CONSUMED, exceptionDesc=null]" in by_id

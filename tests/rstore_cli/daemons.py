@@ -21,9 +21,9 @@ from engine.files.disk import Disk
 from engine.store import MessageStore
 from tests.engine.broker.client import SMALL
 from tests.rstore_cli.conftest import Cli
+from tests.support.patience import PATIENT
 
 WAIT_S = 120
-_PATIENT = {"osPageCacheBusyTimeOutMills": "60000", "waitTimeMillsInSendQueue": "60000"}
 
 
 class DaemonThread:
@@ -50,7 +50,7 @@ class DaemonThread:
             names: name servers that it registers with; None: it has one of its own.
             store: changes of StoreConfig.
         """
-        fields = {**_PATIENT, "brokerName": name, **(conf or {})}
+        fields = {**{key: str(value) for key, value in PATIENT.items()}, "brokerName": name, **(conf or {})}
         role = BrokerRole[fields.pop("brokerRole", "ASYNC_MASTER")]
         if names is not None:
             fields["namesrvAddr"] = names

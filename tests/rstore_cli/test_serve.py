@@ -23,16 +23,14 @@ from engine.format.message import decode
 from tests.engine.broker.client import Client, pull_fields, send_fields
 from tests.engine.opening import assert_sound
 from tests.load.ports import free_ports
+from tests.support.patience import patient_conf
 
 CONF = "mappedFileSizeCommitLog=4194304\nmaxMessageSize=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=5000\n"
-PATIENT = "waitTimeMillsInSendQueue=60000\nosPageCacheBusyTimeOutMills=60000\n"
-ON_A_FULL_DISK = "rocketmq.broker.diskSpaceWarningLevelRatio=0.99\nrocketmq.broker.diskSpaceCleanForciblyRatio=0.98\n"
-"""No send is refused because the machine stands still for a moment, or others use its disk."""
 
 
 def command(root: Path, *words: str, more: str = "") -> list[str]:
     conf = root.parent / "broker.conf"
-    conf.write_text(CONF + PATIENT + ON_A_FULL_DISK + more)
+    conf.write_text(CONF + patient_conf() + more)
     return [sys.executable, "-m", "rstore_cli.app", "serve", "--store", str(root), "-c", str(conf), *words]
 
 
